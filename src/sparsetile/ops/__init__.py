@@ -1,1 +1,16 @@
-"""Room."""
+"""The products, differentiable: public functions, back ends, and which of them ran."""
+
+from sparsetile.ops._dispatch import backend, backends, last_kernel
+from sparsetile.ops._linear import linear, linear_from_indices
+from sparsetile.ops._sddmm import sddmm
+from sparsetile.ops._spmm import spmm
+
+__all__ = [
+    "backend",
+    "backends",
+    "last_kernel",
+    "linear",
+    "linear_from_indices",
+    "sddmm",
+    "spmm",
+]
