@@ -55,6 +55,7 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 # Docstrings by pytest, pages by Sphinx (docs/conf.py says which blocks of a page run).
+doctest: export OMP_NUM_THREADS = 1
 doctest: $(STAMP)
 	$(BIN)/python -m pytest --doctest-modules src
 	$(BIN)/python -m sphinx -q -W -b doctest docs docs/_build/doctest

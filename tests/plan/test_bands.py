@@ -90,6 +90,7 @@ def test_imbalance_of_no_work_is_one():
         (lambda: imbalance([1, 2], [1, 2]), ValueError, "from 0 to 2"),
         (lambda: imbalance([1, 2], [0, 2, 1, 2]), ValueError, "ascending"),
         (lambda: imbalance([1, 2], [2]), ValueError, "from 0 to 2"),
+        (lambda: imbalance([1, 2], [0.0, 2.0]), ValueError, "whole numbers"),
     ],
 )
 def test_bad_input_says_what_to_give(call, error, says):

@@ -62,10 +62,11 @@ def imbalance(counts: npt.ArrayLike, bounds: npt.ArrayLike) -> float:
     weights = _checked(counts)
     cuts = np.asarray(bounds)
     rows = len(weights)
-    if cuts.ndim != 1 or len(cuts) < 2 or cuts[0] or cuts[-1] != rows or (np.diff(cuts) < 0).any():
+    is_row = cuts.ndim == 1 and len(cuts) >= 2 and np.issubdtype(cuts.dtype, np.integer)
+    if not is_row or cuts[0] != 0 or cuts[-1] != rows or (np.diff(cuts) < 0).any():
         raise ValueError(
             f"imbalance got bounds {cuts.tolist()} for {rows} rows; "
-            f"give ascending bounds from 0 to {rows}, as balanced_bands returns them"
+            f"give ascending whole numbers from 0 to {rows}, as balanced_bands returns them"
         )
     ends = np.concatenate(([0], np.cumsum(weights)))
     total = int(ends[-1])
