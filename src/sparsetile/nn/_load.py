@@ -1,0 +1,118 @@
+"""Which checkpoints a sparse layer takes: its own, of any pattern, and dense ones."""
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from sparsetile.matrix import Pattern, gather_blocks
+
+if TYPE_CHECKING:
+    from sparsetile.nn._linear import Linear
+
+_OWN = ("values", "crow_indices", "col_indices")
+
+
+def translate_(state: dict[str, Any], prefix: str, layer: "Linear") -> int:
+    """Rewrite the entries of one layer so that they can be copied in, or refuse them all.
+
+    Args:
+        state: The checkpoint; entries under `prefix` are replaced in place.
+        prefix: What the names of this layer's entries begin with.
+        layer: The layer to load into; not changed.
+
+    Returns:
+        The number of blocks the layer must have room for.
+
+    Raises:
+        TypeError: If an entry is no tensor of the right kind.
+        ValueError: If entries are missing or do not fit the layer.
+    """
+    own = [name for name in _OWN if prefix + name in state]
+    dense = prefix + "weight" in state
+    if own or dense:
+        _check_bias(state, prefix, layer)
+    if own:
+        return _check_own(state, prefix, layer, own)
+    if dense:
+        _cut(state, prefix, layer)
+    return layer.nnzb
+
+
+def _check_own(state: dict[str, Any], prefix: str, layer: "Linear", own: list[str]) -> int:
+    if len(own) < len(_OWN):
+        missing = ", ".join(name for name in _OWN if name not in own)
+        raise ValueError(
+            f"the checkpoint has {', '.join(own)} but not {missing}; values are only known "
+            "together with their indices, so give all three or none"
+        )
+    values, crow, col = (_tensor(state, prefix, name) for name in _OWN)
+    if not values.is_floating_point():
+        raise TypeError(f"values must be of a floating type, got {values.dtype}")
+    if values.ndim != 3:
+        raise ValueError(f"values must be [nnzb, r, c], got shape {list(values.shape)}")
+    if tuple(values.shape[1:]) != layer.blocksize:
+        raise ValueError(
+            f"the checkpoint's blocksize is {tuple(values.shape[1:])}, the layer's is "
+            f"{layer.blocksize}; build the layer with the checkpoint's blocksize"
+        )
+    if crow.is_meta or col.is_meta:
+        raise ValueError("the checkpoint's indices are on the meta device and hold no data")
+    try:
+        pattern = Pattern((layer.out_features, layer.in_features), layer.blocksize, crow, col)
+    except (TypeError, ValueError) as fault:
+        raise ValueError(f"the checkpoint's pattern is not valid: {fault}") from fault
+    if pattern.nnzb != len(values):
+        raise ValueError(
+            f"the checkpoint has {len(values)} blocks of values for {pattern.nnzb} column indices"
+        )
+    state[prefix + "crow_indices"] = pattern.crow_indices
+    state[prefix + "col_indices"] = pattern.col_indices
+    return pattern.nnzb
+
+
+def _cut(state: dict[str, Any], prefix: str, layer: "Linear") -> None:
+    """Turn a dense weight into values at the layer's pattern, and say what that loses."""
+    weight = _tensor(state, prefix, "weight")
+    shape = (layer.out_features, layer.in_features)
+    stored = shape if layer._layout == "linear" else shape[::-1]
+    if tuple(weight.shape) != stored:
+        raise ValueError(
+            f"the checkpoint's dense weight must have shape {list(stored)}, "
+            f"got {list(weight.shape)}"
+        )
+    if not weight.is_floating_point():
+        raise TypeError(f"weight must be of a floating type, got {weight.dtype}")
+    weight = weight.detach() if layer._layout == "linear" else weight.detach().t()
+    pattern = layer.pattern.to(weight.device)
+    values = gather_blocks(weight, pattern).contiguous()
+    total = float(weight.abs().sum(dtype=torch.float64))
+    lost = total - float(values.abs().sum(dtype=torch.float64))
+    if lost > 1e-9 * total:
+        warnings.warn(
+            f"{prefix}weight is dense: {layer.nnzb} blocks at the layer's pattern were loaded and "
+            f"{lost / total:.1%} of its L1 norm was dropped; to keep the strongest blocks, load "
+            'the dense model and call sparsify_(model, …, method="magnitude")',
+            UserWarning,
+            stacklevel=2,
+        )
+    del state[prefix + "weight"]
+    state[prefix + "values"] = values
+    for name in ("crow_indices", "col_indices"):
+        state[prefix + name] = getattr(layer, name).clone()
+
+
+def _check_bias(state: dict[str, Any], prefix: str, layer: "Linear") -> None:
+    if layer.bias is None or prefix + "bias" not in state:
+        return
+    bias = _tensor(state, prefix, "bias")
+    if bias.shape != layer.bias.shape:
+        raise ValueError(f"bias must have shape {list(layer.bias.shape)}, got {list(bias.shape)}")
+
+
+def _tensor(state: dict[str, Any], prefix: str, name: str) -> Tensor:
+    value = state[prefix + name]
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+    return value

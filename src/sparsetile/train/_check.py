@@ -1,0 +1,34 @@
+"""Checks of the numbers that methods are made of."""
+
+import numbers
+from typing import Any
+
+
+def checked_int(name: str, value: Any, *, least: int, most: int | None = None) -> int:
+    """Check a whole number.
+
+    Raises:
+        TypeError: If it is none.
+        ValueError: If it is out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
+    if value < least or (most is not None and value > most):
+        allowed = f"{least} or more" if most is None else f"{least} to {most}"
+        raise ValueError(f"{name} must be {allowed}, got {value}")
+    return int(value)
+
+
+def checked_share(name: str, value: Any) -> float:
+    """Check a share between 0 and 1, both allowed.
+
+    Raises:
+        TypeError: If it is no number.
+        ValueError: If it is out of range or NaN.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
+    share = float(value)
+    if not 0 <= share <= 1:
+        raise ValueError(f"{name} must be between 0 and 1, got {share}")
+    return share

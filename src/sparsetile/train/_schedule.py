@@ -1,0 +1,108 @@
+"""When a pattern is updated, and how many blocks move."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Says after which optimizer steps the pattern is updated."""
+
+    def due(self, step: int) -> bool:
+        """Whether an update follows step `step`, counted from 1."""
+        ...
+
+
+class Amount(Protocol):
+    """Says how many of a layer's blocks an update moves."""
+
+    def count(self, step: int, nnzb: int) -> int:
+        """Blocks to move after step `step`, of `nnzb` stored ones."""
+        ...
+
+
+@dataclass(frozen=True)
+class Never:
+    """No update at all.
+
+    Examples:
+        >>> Never().due(100)
+        False
+    """
+
+    def due(self, step: int) -> bool:
+        """Whether an update follows step `step`: no."""
+        return False
+
+
+@dataclass(frozen=True)
+class Every:
+    """An update every so many steps, none at or after the last step.
+
+    Examples:
+        >>> [step for step in range(1, 12) if Every(3, total_steps=9).due(step)]
+        [3, 6]
+    """
+
+    steps: int
+    total_steps: int
+
+    def due(self, step: int) -> bool:
+        """Whether an update follows step `step`."""
+        return step < self.total_steps and step % self.steps == 0
+
+
+@dataclass(frozen=True)
+class Evenly:
+    """A run cut into equal pieces, with an update between each two.
+
+    Examples:
+        >>> [step for step in range(1, 12) if Evenly(3, total_steps=10).due(step)]
+        [4, 7]
+    """
+
+    pieces: int
+    total_steps: int
+
+    def due(self, step: int) -> bool:
+        """Whether an update follows step `step`."""
+        done, before = (s * self.pieces // self.total_steps for s in (step, step - 1))
+        return step < self.total_steps and done > before
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """A share of the stored blocks that falls from `ratio` to 0 as half a cosine.
+
+    With M = ceil(ratio · nnzb), step t of T moves ceil(M · (1 + cos(π t / T)) / 2) blocks.
+
+    Examples:
+        >>> [Cosine(0.5, total_steps=100).count(step, nnzb=80) for step in (1, 50, 99)]
+        [40, 20, 1]
+    """
+
+    ratio: float
+    total_steps: int
+
+    def count(self, step: int, nnzb: int) -> int:
+        """Blocks to move after step `step`."""
+        if step >= self.total_steps:
+            return 0
+        most = math.ceil(self.ratio * nnzb)
+        return math.ceil(0.5 * most * (1 + math.cos(math.pi * step / self.total_steps)))
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same share of the stored blocks at every update.
+
+    Examples:
+        >>> Constant(0.25).count(step=7, nnzb=10)
+        3
+    """
+
+    ratio: float
+
+    def count(self, step: int, nnzb: int) -> int:
+        """Blocks to move after step `step`."""
+        return math.ceil(self.ratio * nnzb)
