@@ -1,0 +1,80 @@
+"""Operands as the kernels take them: dense ones by address and stride, values without stray padding."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A batch of dense matrices ``[batch, height, columns]`` whose columns are multiplied one by one.
+
+    ``by_rows`` tells that a column is contiguous (the matrix is stored ``[columns, height]``),
+    otherwise that a row is.
+    """
+
+    tensor: Tensor  # keeps the memory alive during the call
+    by_rows: bool
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Self:
+        """Take ``[batch, height, columns]`` of any strides, copying only where neither axis is dense."""
+        _, height, columns = tensor.shape
+        _, down, across = tensor.stride()
+        if down == 1 or height == 1:
+            return cls(tensor, by_rows=True)
+        if across == 1 or columns == 1:
+            return cls(tensor, by_rows=False)
+        return cls(tensor.contiguous(), by_rows=False)
+
+    @property
+    def batch(self) -> int:
+        """Number of matrices."""
+        return self.tensor.shape[0]
+
+    @property
+    def columns(self) -> int:
+        """Number of columns of each."""
+        return self.tensor.shape[2]
+
+    def fields(self, name: str, column: int) -> dict[str, int]:
+        """Give the argument fields of this operand from a column on."""
+        size = self.tensor.element_size()
+        batch, down, across = self.tensor.stride()
+        return {
+            name: self.tensor.data_ptr() + column * across * size,
+            f"{name}_stride": (across if self.by_rows else down) * size,
+            f"{name}_batch": batch * size,
+        }
+
+
+def without_padding(
+    values: Tensor, crow: Tensor, col: Tensor, shape: tuple[int, int], *, columns: bool
+) -> Tensor:
+    """Return contiguous values whose padding cannot be felt.
+
+    Padding of a ragged block may hold anything. In rows of the result it does no harm, since those are
+    not stored; where it would multiply (``columns``, or rows for the transpose) it is zeroed, in a
+    copy made only for ragged patterns.
+    """
+    values = values.detach().contiguous()
+    (m, k), (_, r, c) = shape, values.shape
+    if columns and k % c:
+        values = values.clone()
+        values[col == k // c, :, k % c :] = 0
+    elif not columns and m % r:
+        values = values.clone()
+        values[int(crow[-2]) :, m % r :] = 0
+    return values
+
+
+def bias_rows(bias: Tensor | None, rows: int) -> Tensor:
+    """Return one number for each row of the padded result: the bias, or zero."""
+    if bias is None:
+        return torch.zeros(rows)
+    bias = bias.detach()
+    if len(bias) == rows:
+        return bias.contiguous()
+    return torch.nn.functional.pad(bias, (0, rows - len(bias)))

@@ -1,0 +1,65 @@
+"""Running a kernel on torch's own threads, so that torch and we never compete for the cores."""
+
+import ctypes
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+_forked = False
+
+
+def _note_fork() -> None:
+    # An OpenMP pool does not survive fork: a child that enters it waits for ever.
+    global _forked
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def thread_count() -> int:
+    """Return how many threads a kernel may use: torch's own setting, one in a forked child."""
+    return 1 if _forked else torch.get_num_threads()
+
+
+def run(worker: int, call: Any, threads: int) -> None:
+    """Run a compiled worker on several threads at once, all on the same argument array.
+
+    Args:
+        worker: Address of a function that takes one pointer and draws tasks until none are left.
+        call: The ctypes array it is given.
+        threads: How many threads, this one included.
+    """
+    if threads <= 1:
+        _function(worker)(call)
+    else:
+        _pool()(worker, call, threads)
+
+
+@cache
+def _function(address: int) -> Callable[..., None]:
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+
+
+@cache
+def _pool() -> Callable[[int, Any, int], None]:
+    """Find ``GOMP_parallel`` in the OpenMP library that torch loaded; else use a pool of our own."""
+    for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*")):
+        gomp = getattr(ctypes.CDLL(str(path)), "GOMP_parallel", None)
+        if gomp is not None:
+            gomp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+            gomp.restype = None
+            return lambda worker, call, threads: gomp(worker, call, threads, 0)
+    executor = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="sparsetile")
+
+    def run_pooled(worker: int, call: Any, threads: int) -> None:
+        # ctypes releases the interpreter lock for the length of the call
+        wait([executor.submit(_function(worker), call) for _ in range(threads)])
+
+    return run_pooled
