@@ -1,20 +1,36 @@
 """What a block-sparse matrix is: its pattern, its values, how to make, convert and see it."""
 
+import torch
+
 from sparsetile.matrix._blocks import gather_blocks, scatter_blocks
+from sparsetile.matrix._bsr import BSR
 from sparsetile.matrix._generate import (
     banded_pattern,
     block_diagonal_pattern,
     causal_pattern,
     random_pattern,
 )
+from sparsetile.matrix._operators import register_product
 from sparsetile.matrix._pattern import Pattern
+from sparsetile.matrix._select import pattern_from_dense, pattern_of
+from sparsetile.matrix._spy import spy
+from sparsetile.matrix._svg import spy_svg
 
 __all__ = [
+    "BSR",
     "Pattern",
     "banded_pattern",
     "block_diagonal_pattern",
     "causal_pattern",
     "gather_blocks",
+    "pattern_from_dense",
+    "pattern_of",
     "random_pattern",
+    "register_product",
     "scatter_blocks",
+    "spy",
+    "spy_svg",
 ]
+
+# Both check themselves when they are loaded, so torch.load may build them with weights_only=True.
+torch.serialization.add_safe_globals([BSR, Pattern])

@@ -1,4 +1,4 @@
-"""Arguments as the user wrote them, turned into what the code needs or into a message that helps."""
+"""Arguments as the user wrote them, turned into what the code needs or into a helpful message."""
 
 import operator
 from collections.abc import Sequence
