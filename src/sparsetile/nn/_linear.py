@@ -1,7 +1,7 @@
 """A linear layer that stores, computes and trains a part of its weight's blocks."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -162,7 +162,7 @@ class Linear(nn.Module):
     @torch.no_grad()
     def set_pattern_(
         self, pattern: Pattern, values: Float[Tensor, "nnzb r c"] | None = None
-    ) -> Self:
+    ) -> "Linear":
         """Store other blocks, in place.
 
         The parameter stays the same object. With another number of blocks it changes its shape,
@@ -210,7 +210,7 @@ class Linear(nn.Module):
         pattern: Pattern | None = None,
         method: Literal["magnitude", "random"] = "magnitude",
         score: Literal["l1", "l2", "max"] = "l1",
-    ) -> Self:
+    ) -> "Linear":
         """Keep some blocks of a dense layer.
 
         Args:
@@ -310,7 +310,7 @@ class Linear(nn.Module):
         self.values.data = self.values.data.new_empty(nnzb, *self.blocksize)
         self.col_indices = self.col_indices.new_empty(nnzb)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Linear":
         """Move as every module does, but keep the indices' type and content.
 
         `module.type(torch.half)` would cast them and `to_empty` would leave rubbish in them,
