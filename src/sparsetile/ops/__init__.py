@@ -1,5 +1,6 @@
 """The products, differentiable: public functions, back ends, and which of them ran."""
 
+from sparsetile.matrix import register_product
 from sparsetile.ops._dispatch import backend, backends, last_kernel
 from sparsetile.ops._linear import linear, linear_from_indices
 from sparsetile.ops._sddmm import sddmm
@@ -14,3 +15,6 @@ __all__ = [
     "sddmm",
     "spmm",
 ]
+
+# `@` of a BSR, which lives in a room below, multiplies with these.
+register_product(spmm, linear)

@@ -1,38 +1,44 @@
 """What torch.autocast means for the products: operands are cast, as torch's own products do."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from sparsetile.ops import _check
 
+Operands = tuple[Tensor, Tensor, Tensor | None]
 
-def autocast(op: str, tensors: dict[str, Tensor | None]) -> Any:
-    """Check the floating operands and cast them where autocast is on.
+
+def autocast(
+    op: str, names: tuple[str, str], x: Tensor, y: Tensor, bias: Tensor | None = None
+) -> Operands:
+    """Check the floating operands of a product and cast them where autocast is on.
 
     float64 stays as it is, as in torch. The cast is differentiable, so gradients have the dtype
     of the parameters.
 
     Args:
         op: The function to name in errors.
-        tensors: Its floating operands by argument name; the first is never None.
+        names: What x and y are called there.
+        x: First operand.
+        y: Second operand.
+        bias: Third operand, if any.
 
     Returns:
-        The operands in the same order.
+        The three operands, of one floating dtype, on one device.
     """
-    _check.operands(op, tensors)
-    first = next(iter(tensors.values()))
-    assert first is not None
-    kind = first.device.type
+    if _check.in_order(x, y, bias) and not torch.is_autocast_enabled(x.device.type):
+        return x, y, bias
+    named = dict(zip((*names, "bias"), (x, y, bias), strict=True))
+    _check.operands(op, named)
+    kind = x.device.type
     if torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
-        tensors = {name: _cast(t, kind, dtype) for name, t in tensors.items()}
-    _check.agree(op, tensors)
-    return tensors.values()
+        x, y = _cast(x, kind, dtype), _cast(y, kind, dtype)
+        bias = None if bias is None else _cast(bias, kind, dtype)
+        named = dict(zip(named, (x, y, bias), strict=True))
+    _check.agree(op, named)
+    return x, y, bias
 
 
-def _cast(t: Tensor | None, kind: str, dtype: torch.dtype) -> Tensor | None:
-    if t is None or t.device.type != kind or t.dtype is torch.float64:
-        return t
-    return t.to(dtype)
+def _cast(t: Tensor, kind: str, dtype: torch.dtype) -> Tensor:
+    return t if t.device.type != kind or t.dtype is torch.float64 else t.to(dtype)

@@ -24,7 +24,7 @@ def apply_linear(
     transpose: bool,
 ) -> Tensor:
     """Compute x[..., k] · Wᵀ + bias, or x[..., m] · W + bias if `transpose`; differentiable."""
-    return _apply(Linear, LINEAR, (x, values, bias), x, values, crow, col, bias, m, k, transpose)
+    return _apply(LayerProduct, LINEAR, x, values, crow, col, bias, m, k, transpose)
 
 
 def apply_spmm(
@@ -34,41 +34,39 @@ def apply_spmm(
 
     `values` is one matrix `[nnzb, r, c]`, or one for each leading index of x.
     """
-    return _apply(SpMM, SPMM, (values, x), values, crow, col, x, m, k, transpose)
+    return _apply(Product, SPMM, values, crow, col, x, m, k, transpose)
 
 
 def apply_sddmm(
     a: Tensor, b: Tensor, crow: Tensor, col: Tensor, r: int, c: int, reduce: bool
 ) -> Tensor:
     """Compute the stored blocks of a[..., m, t] · b[..., t, k], summed over `...` if `reduce`."""
-    return _apply(SDDMM_, SDDMM, (a, b), a, b, crow, col, r, c, reduce)
+    return _apply(SampledProduct, SDDMM, a, b, crow, col, r, c, reduce)
 
 
 def _apply(
-    function: type[torch.autograd.Function],
-    op: Callable[..., Tensor],
-    floating: tuple[Tensor | None, ...],
-    *args: Any,
+    function: type[torch.autograd.Function], op: Callable[..., Tensor], *args: Any
 ) -> Tensor:
     if torch.compiler.is_compiling():
         return op(*args)  # the operator's own autograd rule is traced later
-    if _differentiates(*floating) or torch._C._are_functorch_transforms_active():
+    if _differentiates(*args) or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     with torch._C._AutoDispatchBelowAutograd():
         return op(*args)
 
 
-def _differentiates(*tensors: Tensor | None) -> bool:
-    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
-        return True
-    return forward_ad._current_level >= 0
+def _differentiates(*args: Any) -> bool:
+    """Whether reverse or forward mode may want a derivative of this call."""
+    return forward_ad._current_level >= 0 or (
+        torch.is_grad_enabled() and torch._C._any_requires_grad(*args)
+    )
 
 
 def _autograd_rule(name: str, function: type[torch.autograd.Function], op: Any) -> None:
     """Make the operator itself differentiable, for compiled and exported graphs."""
 
     def rule(*args: Any) -> Tensor:
-        if _differentiates(*(a for a in args if isinstance(a, Tensor))):
+        if _differentiates(*args):
             return function.apply(*args)
         with torch._C._AutoDispatchBelowAutograd():
             return op(*args)
@@ -76,7 +74,7 @@ def _autograd_rule(name: str, function: type[torch.autograd.Function], op: Any) 
     LIBRARY.impl(name, rule, "Autograd")
 
 
-class Linear(torch.autograd.Function):
+class LayerProduct(torch.autograd.Function):
     """Y = X · Wᵀ + b; dX is the product with the other orientation, dW an sddmm."""
 
     @staticmethod
@@ -90,7 +88,7 @@ class Linear(torch.autograd.Function):
         """Keep an operand only if the gradient of the other one is wanted."""
         x, values, crow, col, _, ctx.m, ctx.k, ctx.transpose = inputs
         needs = ctx.needs_input_grad
-        ctx.blocksize = tuple(values.shape[-2:])
+        ctx.r, ctx.c = values.shape[-2:]
         ctx.save_for_backward(x if needs[1] else None, values if needs[0] else None, crow, col)
         ctx.save_for_forward(x, values, crow, col)
 
@@ -103,7 +101,7 @@ class Linear(torch.autograd.Function):
             dx = apply_linear(dy, values, crow, col, None, ctx.m, ctx.k, not ctx.transpose)
         if ctx.needs_input_grad[1]:
             a, b = (x, dy) if ctx.transpose else (dy, x)
-            dvalues = apply_sddmm(_rows(a).t(), _rows(b), crow, col, *ctx.blocksize, False)
+            dvalues = apply_sddmm(_rows(a).t(), _rows(b), crow, col, ctx.r, ctx.c, False)
         if ctx.needs_input_grad[4]:
             dbias = _rows(dy).sum(0)
         return dx, dvalues, None, None, dbias, None, None, None
@@ -146,7 +144,7 @@ class Linear(torch.autograd.Function):
         return y, 0
 
 
-class SpMM(torch.autograd.Function):
+class Product(torch.autograd.Function):
     """Y = W · X; dX is the product with the other orientation, dW an sddmm."""
 
     @staticmethod
@@ -160,7 +158,7 @@ class SpMM(torch.autograd.Function):
         """Keep an operand only if the gradient of the other one is wanted."""
         values, crow, col, x, ctx.m, ctx.k, ctx.transpose = inputs
         needs = ctx.needs_input_grad
-        ctx.blocksize, ctx.batched = tuple(values.shape[-2:]), values.dim() > 3
+        (ctx.r, ctx.c), ctx.batched = values.shape[-2:], values.dim() > 3
         ctx.save_for_backward(values if needs[3] else None, crow, col, x if needs[0] else None)
         ctx.save_for_forward(values, crow, col, x)
 
@@ -173,7 +171,7 @@ class SpMM(torch.autograd.Function):
             dx = apply_spmm(values, crow, col, dy, ctx.m, ctx.k, not ctx.transpose)
         if ctx.needs_input_grad[0]:
             a, b = (x, dy) if ctx.transpose else (dy, x)
-            dvalues = apply_sddmm(a, b.mT, crow, col, *ctx.blocksize, not ctx.batched)
+            dvalues = apply_sddmm(a, b.mT, crow, col, ctx.r, ctx.c, not ctx.batched)
         return dvalues, None, None, dx, None, None, None
 
     @staticmethod
@@ -203,7 +201,7 @@ class SpMM(torch.autograd.Function):
         return apply_spmm(values, crow, col, x, m, k, transpose), 0
 
 
-class SDDMM_(torch.autograd.Function):  # noqa: N801 - SDDMM is the operator
+class SampledProduct(torch.autograd.Function):
     """S = blocks of A · B; dA = dS · Bᵀ and dB = Aᵀ · dS, both products with sparse dS."""
 
     @staticmethod
@@ -257,9 +255,9 @@ class SDDMM_(torch.autograd.Function):  # noqa: N801 - SDDMM is the operator
         return apply_sddmm(a, b, crow, col, r, c, False), 0
 
 
-_autograd_rule("linear", Linear, LINEAR)
-_autograd_rule("spmm", SpMM, SPMM)
-_autograd_rule("sddmm", SDDMM_, SDDMM)
+_autograd_rule("linear", LayerProduct, LINEAR)
+_autograd_rule("spmm", Product, SPMM)
+_autograd_rule("sddmm", SampledProduct, SDDMM)
 
 
 def _rows(x: Tensor) -> Tensor:

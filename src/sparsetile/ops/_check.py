@@ -7,7 +7,26 @@ from torch import Tensor
 
 from sparsetile.matrix import Pattern
 
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def in_order(x: Tensor, y: Tensor, bias: Tensor | None) -> bool:
+    """Whether operands pass `operands` and `agree`: the common case, decided in a microsecond."""
+    if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
+        return False
+    dtype, device, strided = x.dtype, x.device, torch.strided
+    if dtype not in DTYPES or x.layout is not strided or device.type == "meta":
+        return False
+    if y.dtype is not dtype or y.device != device or y.layout is not strided:
+        return False
+    if bias is None:
+        return True
+    return (
+        isinstance(bias, Tensor)
+        and bias.dtype is dtype
+        and bias.device == device
+        and bias.layout is strided
+    )
 
 
 def is_pattern(op: str, pattern: object) -> None:
@@ -39,7 +58,7 @@ def operands(op: str, tensors: dict[str, Tensor | None]) -> None:
         if t.device.type == "meta":
             raise ValueError(
                 f"{op}: {name} is on device meta, which holds no data; allowed are tensors with "
-                "data: move it with .to_empty() or use torch._subclasses.FakeTensorMode for shapes"
+                "data: move it with .to_empty(); for shapes alone use torch.compile or FakeTensorMode"
             )
 
 

@@ -111,7 +111,7 @@ def _choose(
     name: str, op: str, dtype: torch.dtype, blocksize: tuple[int, int], device: torch.device
 ) -> ModuleType:
     what = f"{op} of {str(dtype).removeprefix('torch.')} blocks {blocksize} on {device.type}"
-    passed_over = []
+    passed_over: list[str] = []
     for candidate in MODULES if name == "auto" else (name,):
         module, reason = _load(candidate)
         if module is not None and reason is None:

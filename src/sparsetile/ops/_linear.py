@@ -1,6 +1,5 @@
 """The product of a layer: y = x · Wᵀ + b with block-sparse W, in torch's layout."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -42,9 +41,10 @@ def linear(
         torch.Size([5, 8])
     """
     _check.is_pattern("linear", pattern)
-    x, values, bias = autocast("linear", {"x": x, "values": values, "bias": bias})
+    x, values, bias = autocast("linear", ("x", "values"), x, values, bias)
     _check.values_fit("linear", values, pattern)
-    return _product(x, values, pattern.crow_indices, pattern.col_indices, pattern.shape, bias)
+    crow, col = pattern.crow_indices, pattern.col_indices
+    return _product("linear", x, values, crow, col, pattern.shape, bias)
 
 
 def linear_from_indices(
@@ -82,14 +82,14 @@ def linear_from_indices(
         >>> linear_from_indices(torch.ones(1, 4), torch.ones(2, 1, 2), crow, col, (2, 4))
         tensor([[2., 2.]])
     """
-    tensors = {"x": x, "values": values, "bias": bias}
-    x, values, bias = autocast("linear_from_indices", tensors)
+    x, values, bias = autocast("linear_from_indices", ("x", "values"), x, values, bias)
     _check.indices("linear_from_indices", values, crow_indices, col_indices, shape)
     m, k = shape
-    return _product(x, values, crow_indices, col_indices, (m, k), bias)
+    return _product("linear_from_indices", x, values, crow_indices, col_indices, (m, k), bias)
 
 
 def _product(
+    op: str,
     x: Tensor,
     values: Tensor,
     crow: Tensor,
@@ -98,10 +98,10 @@ def _product(
     bias: Tensor | None,
 ) -> Tensor:
     m, k = shape
-    _check.size("linear", "x", x, -1, k, "[..., k]")
-    if bias is not None and bias.shape != torch.Size((m,)):
+    _check.size(op, "x", x, -1, k, "[..., k]")
+    if bias is not None and bias.shape != (m,):
         raise ValueError(
-            f"linear: bias has shape {list(bias.shape)}, but the weight has m = {m} rows; "
+            f"{op}: bias has shape {list(bias.shape)}, but the weight has m = {m} rows; "
             f"it must be [{m}]"
         )
     return apply_linear(x, values, crow, col, bias, m, k, False)

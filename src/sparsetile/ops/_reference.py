@@ -5,6 +5,7 @@ One block row at a time. The stored blocks of a row lie side by side as one dens
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -109,7 +110,7 @@ def _pieces(crow: Tensor, bytes_per_block: int) -> Iterator[tuple[int, slice]]:
     """Go through the stored blocks by block row, in pieces whose operands fit GATHER_BYTES."""
     step = max(1, GATHER_BYTES // max(1, bytes_per_block))
     bounds = crow.tolist()
-    for row, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    for row, (start, stop) in enumerate(pairwise(bounds)):
         for at in range(start, stop, step):
             yield row, slice(at, min(at + step, stop))
 

@@ -10,10 +10,10 @@ from sparsetile.ops import _dispatch
 
 _SCHEMAS = (
     "linear(Tensor x, Tensor values, Tensor crow, Tensor col, Tensor? bias, "
-    "SymInt m, SymInt k, bool transpose) -> Tensor",
+    "int m, int k, bool transpose) -> Tensor",
     "spmm(Tensor values, Tensor crow, Tensor col, Tensor x, "
-    "SymInt m, SymInt k, bool transpose) -> Tensor",
-    "sddmm(Tensor a, Tensor b, Tensor crow, Tensor col, SymInt r, SymInt c, bool reduce) -> Tensor",
+    "int m, int k, bool transpose) -> Tensor",
+    "sddmm(Tensor a, Tensor b, Tensor crow, Tensor col, int r, int c, bool reduce) -> Tensor",
 )
 # Alive as long as the process: its death would unregister the operators.
 LIBRARY = torch.library.Library("sparsetile", "DEF")

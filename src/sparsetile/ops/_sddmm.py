@@ -39,7 +39,7 @@ def sddmm(
         torch.Size([3, 4, 4])
     """
     _check.is_pattern("sddmm", pattern)
-    a, b = autocast("sddmm", {"a": a, "b": b})
+    a, b, _ = autocast("sddmm", ("a", "b"), a, b)
     m, k = pattern.shape
     _check.size("sddmm", "a", a, -2, m, "[..., m, t]")
     _check.size("sddmm", "b", b, -1, k, "[..., t, k]")

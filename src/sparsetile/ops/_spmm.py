@@ -39,7 +39,7 @@ def spmm(
         torch.Size([8, 3])
     """
     _check.is_pattern("spmm", pattern)
-    values, x = autocast("spmm", {"values": values, "x": x})
+    values, x, _ = autocast("spmm", ("values", "x"), values, x)
     _check.values_fit("spmm", values, pattern)
     m, k = pattern.shape
     if x.dim() == 1:
