@@ -12,32 +12,32 @@ from numpy import ndarray
 COLORS = {"dense": "#7a7f87", "static": "#2f7fc1", "dynsparse": "#e0701b"}
 LABELS = {"dense": "dense", "static": "static sparse", "dynsparse": "DynSparse"}
 # matplotlib wants a colour; these two are swapped for the page's own afterwards.
-_INK, _FAINT = "#010203", "#040506"
-_BLOCK_COLORS = {1: "#8c6bb1", 4: "#e0701b", 16: "#2a9d8f"}
+INK, FAINT = "#010203", "#040506"
+BLOCK_COLORS = {1: "#8c6bb1", 4: "#e0701b", 16: "#2a9d8f"}
 
 
-def style() -> dict[str, Any]:
+def style() -> Any:
     """Settings shared by all pictures."""
     return {
         "svg.fonttype": "none",
         "svg.hashsalt": "sparsetile",
         "font.family": "sans-serif",
         "font.size": 10,
-        "text.color": _INK,
-        "axes.labelcolor": _INK,
-        "axes.edgecolor": _FAINT,
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": FAINT,
         "axes.facecolor": "none",
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.grid": True,
         "axes.axisbelow": True,
-        "grid.color": _FAINT,
+        "grid.color": FAINT,
         "grid.alpha": 0.35,
         "grid.linewidth": 0.6,
-        "xtick.color": _FAINT,
-        "ytick.color": _FAINT,
-        "xtick.labelcolor": _INK,
-        "ytick.labelcolor": _INK,
+        "xtick.color": FAINT,
+        "ytick.color": FAINT,
+        "xtick.labelcolor": INK,
+        "ytick.labelcolor": INK,
         "figure.facecolor": "none",
         "legend.frameon": False,
         "lines.linewidth": 1.8,
@@ -73,9 +73,14 @@ def draw(
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :].strip()
-    svg = svg.replace(_INK, "currentColor").replace(_FAINT, "var(--faint, #8a8a8a)")
+    svg = svg.replace(INK, "currentColor").replace(FAINT, "var(--faint, #8a8a8a)")
     # The page says how wide the picture is; the viewBox keeps its shape.
-    return re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", re.sub(r' width="[\d.]+pt"', "", svg, count=1), count=1)
+    return re.sub(
+        r'(<svg[^>]*?) height="[^"]*"',
+        r"\1",
+        re.sub(r' width="[\d.]+pt"', "", svg, count=1),
+        count=1,
+    )
 
 
 def loss_chart(
@@ -175,7 +180,7 @@ def pattern_chart(pictures: Sequence[tuple[str, Bool[ndarray, "mb kb"]]]) -> str
     """Small multiples of one pattern; blocks that were not there at the start are orange."""
     from matplotlib.colors import ListedColormap
 
-    colors = ListedColormap([(0, 0, 0, 0), COLORS["static"], COLORS["dynsparse"]])
+    colors = ListedColormap(["#00000000", COLORS["static"], COLORS["dynsparse"]])
     start = pictures[0][1]
 
     def paint(figure: Any, axes: Sequence[Any]) -> None:
@@ -194,25 +199,26 @@ def pattern_chart(pictures: Sequence[tuple[str, Bool[ndarray, "mb kb"]]]) -> str
     return draw((2.1 * len(pictures), 2.1 * min(2.5, height / width) + 0.3), len(pictures), paint)
 
 
-def speed_curves(ax: Any, cells: Sequence[tuple[int, float, float]]) -> None:
+def speed_curves(ax: Any, cells: Sequence[tuple[int, float, float]], faint: str) -> None:
     """Speed-up over dense against density, one line a block size, on axes with log scales.
 
     Args:
         ax: Where to draw.
         cells: (blocksize, density, speed-up over dense).
+        faint: Colour of the lines to compare with.
     """
     densities = sorted({density for _, density, _ in cells})
     ax.set_xscale("log", base=2)
     ax.set_yscale("log", base=2)
-    ax.plot(densities, [1 / d for d in densities], ":", color=_FAINT, label="1 / density", lw=1.2)
-    ax.axhline(1.0, color=_FAINT, linewidth=1.0)
+    ax.plot(densities, [1 / d for d in densities], ":", color=faint, label="1 / density", lw=1.2)
+    ax.axhline(1.0, color=faint, linewidth=1.0)
     for block in sorted({block for block, _, _ in cells}, reverse=True):
         points = sorted((d, s) for b, d, s in cells if b == block)
         ax.plot(
             *zip(*points, strict=True),
             "o-",
             markersize=4,
-            color=_BLOCK_COLORS.get(block, "#555555"),
+            color=BLOCK_COLORS.get(block, "#555555"),
             label=f"blocks {block}×{block}" if block > 1 else "unstructured 1×1",
         )
     ax.set_xticks(densities, [f"{d:g}" for d in densities])

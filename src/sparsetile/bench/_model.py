@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sparsetile.bench._tokens import Objective
-from sparsetile.nn import sparsify_
+from sparsetile.nn import Linear, sparsify_
 
 # The fully connected layers of the blocks; embeddings and the head tied to them stay dense.
 _BLOCK = re.compile(r"\.(h|encoder\.layer)\.\d+\.")
@@ -84,6 +84,35 @@ def make_sparse(model: nn.Module, *, density: float, blocksize: int, seed: int) 
     torch.manual_seed(seed)
     sparsify_(model, density=density, blocksize=blocksize, method="random", filter=in_block)
     return model
+
+
+def groups_of(model: nn.Module, rate: float, sparse_rate: float) -> list[dict[str, Any]]:
+    """Parameters for an optimizer: stored blocks get their own rate, matrices a decay.
+
+    Args:
+        model: The model.
+        rate: Learning rate of what is dense.
+        sparse_rate: Learning rate of stored blocks.
+
+    Returns:
+        Groups for AdamW.
+    """
+    stored = {id(m.values) for m in model.modules() if isinstance(m, Linear)}
+    parameters = list(model.parameters())
+    groups = [
+        {
+            "params": [p for p in parameters if id(p) in stored],
+            "lr": sparse_rate,
+            "weight_decay": 0.01,
+        },
+        {
+            "params": [p for p in parameters if id(p) not in stored and p.ndim > 1],
+            "lr": rate,
+            "weight_decay": 0.01,
+        },
+        {"params": [p for p in parameters if p.ndim < 2], "lr": rate, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def in_block(module: nn.Module, name: str) -> bool:

@@ -59,7 +59,8 @@ class Run:
     judged: list[Judged] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._peaks = [float(group["lr"]) for group in self.optimizer.param_groups]
+        self.pass_seconds = 1.0
+        self.peaks = [float(group["lr"]) for group in self.optimizer.param_groups]
 
     @property
     def tokens_per_step(self) -> int:
@@ -67,20 +68,18 @@ class Run:
         inputs, _ = self.batches[0]
         return inputs.numel()
 
-    def warm_up(self) -> float:
-        """Run forward and backward untimed, so that kernels exist; seconds of one such pass."""
-        spent = 0.0
+    def warm_up(self) -> None:
+        """Run forward and backward outside the run's time, so that all kernels exist."""
         for _ in range(2):
             start = time.perf_counter()
             loss_of(self.model, *self.batches[0]).backward()
-            spent = time.perf_counter() - start
+            self.pass_seconds = time.perf_counter() - start
             self.optimizer.zero_grad(set_to_none=True)
-        return spent
 
     def step(self, fraction: float) -> Step:
         """Train on the next batch; `fraction` of the run's time is over."""
         start = time.perf_counter()
-        for group, peak in zip(self.optimizer.param_groups, self._peaks, strict=True):
+        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * rate_at(fraction)
         loss = loss_of(self.model, *self.batches[len(self.trained)])
         self.optimizer.zero_grad(set_to_none=True)
@@ -158,13 +157,12 @@ def race(
     Returns:
         True when the race went to its end.
     """
-    passes = {run.name: run.warm_up() for run in runs}
     for run in runs:
         progress.add(run.name, seconds)
     for turn in range(1, turns + 1):
         for run in runs:
             if not run.trained:
-                run.prepare(_steps_to_expect(runs, run, seconds, passes[run.name]))
+                run.prepare(_steps_to_expect(runs, run, seconds))
             _take_turn(run, seconds * turn / turns, seconds, progress, stop)
             if run.trained and (not run.judged or run.judged[-1].step < len(run.trained)):
                 run.judge(turn, held_out)
@@ -187,9 +185,9 @@ def _take_turn(
         )
 
 
-def _steps_to_expect(runs: Sequence[Run], run: Run, seconds: float, one_pass: float) -> int:
+def _steps_to_expect(runs: Sequence[Run], run: Run, seconds: float) -> int:
     # The speed of the run that went just before (static before DynSparse: the same layers) is
     # the best guess; the first run has only its warm-up.
     before = runs[: list(runs).index(run)]
-    step = before[-1].step_seconds if before and before[-1].trained else one_pass
+    step = before[-1].step_seconds if before and before[-1].trained else run.pass_seconds
     return max(1, round(seconds / max(step, 1e-9)))

@@ -3,6 +3,7 @@
 import signal
 import threading
 from types import FrameType, TracebackType
+from typing import Any
 
 
 class Stop:
@@ -14,7 +15,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.requested = False
-        self._previous: signal.Handlers | int | None | object = None
+        self._previous: Any = None
 
     def __enter__(self) -> "Stop":
         # Python allows handlers in the main thread only; elsewhere Ctrl-C keeps its usual meaning.
@@ -29,7 +30,7 @@ class Stop:
         trace: TracebackType | None,
     ) -> None:
         if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)  # type: ignore[arg-type]
+            signal.signal(signal.SIGINT, self._previous)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if self.requested:

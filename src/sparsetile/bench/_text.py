@@ -8,7 +8,9 @@ from pathlib import Path
 
 from sparsetile.bench._errors import CommandError
 
-_SKIPPED = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"})
+_SKIPPED = frozenset(
+    {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
+)
 _SHORTEST = 20_000
 _PIECE = 1 << 19
 
@@ -28,7 +30,9 @@ class Text:
     held_out: str
 
 
-def read_text(files: Sequence[Path] = (), *, limit: int = 8_000_000, held_out: float = 0.05) -> Text:
+def read_text(
+    files: Sequence[Path] = (), *, limit: int = 8_000_000, held_out: float = 0.05
+) -> Text:
     """Read the training text.
 
     Args:
