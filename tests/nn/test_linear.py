@@ -2,9 +2,10 @@ import math
 
 import pytest
 import torch
+from torch import nn
+
 from sparsetile.matrix import Pattern, random_pattern
 from sparsetile.nn import Linear
-from torch import nn
 
 SIZES = [(48, 64, 16), (50, 37, 4), (5, 3, (8, 2)), (20, 24, 1), (64, 32, (4, 16))]
 

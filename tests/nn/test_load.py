@@ -1,9 +1,10 @@
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
+
 from sparsetile.matrix import random_pattern
 from sparsetile.nn import Linear
-from torch import nn
 
 
 def model(density, seed=0, **kwargs):

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from sparsetile.nn import Linear, densify_, sparsify_
 from torch import nn
+
+from sparsetile.nn import Linear, densify_, sparsify_
 
 transformers = pytest.importorskip("transformers")
 
@@ -14,7 +15,7 @@ def sparse_names(model):
 
 def encoder():
     layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
-    return nn.TransformerEncoder(layer, 2)
+    return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
@@ -28,6 +29,15 @@ def test_torchs_encoder_runs_its_sparse_layers(training, grad):
         ours = model(x, src_key_padding_mask=padding)
         theirs = densify_(model)(x, src_key_padding_mask=padding)
     torch.testing.assert_close(ours[~padding], theirs[~padding], rtol=1e-4, atol=1e-5)
+
+
+def test_torchs_encoder_with_nested_tensors_leaves_its_fused_path():
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    model = sparsify_(nn.TransformerEncoder(layer, 2), density=0.5, blocksize=4).eval()
+    x, padding = torch.randn(2, 6, 32), torch.zeros(2, 6, dtype=torch.bool)
+    padding[1, 4:] = True
+    with torch.no_grad():
+        assert model(x, src_key_padding_mask=padding).shape == (2, 6, 32)
 
 
 def test_a_sparse_layer_put_into_an_encoder_by_hand_runs_in_eval():

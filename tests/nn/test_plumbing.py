@@ -5,9 +5,11 @@ import pickle
 import jaxtyping
 import pytest
 import torch
+from torch import nn
+from torch._dynamo.testing import CompileCounter
+
 from sparsetile.matrix import random_pattern
 from sparsetile.nn import Linear
-from torch import nn
 
 
 @pytest.fixture
@@ -92,7 +94,7 @@ def test_indices_that_leave_the_meta_device_store_no_block(x):
 
 def test_compiled_layer_follows_a_pattern_changed_in_place(untyped, layer, x):
     torch._dynamo.reset()
-    counter = torch._dynamo.testing.CompileCounter()
+    counter = CompileCounter()
     compiled = torch.compile(layer, fullgraph=True, backend=counter)
     compiled(x)
     for seed in (5, 6):

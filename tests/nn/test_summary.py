@@ -1,6 +1,7 @@
 import torch
-from sparsetile.nn import Linear, sparsify_, summary
 from torch import nn
+
+from sparsetile.nn import Linear, sparsify_, summary
 
 
 def model():

@@ -1,7 +1,9 @@
 import pytest
 import torch
-from sparsetile.nn import Linear, densify_, sparsify_
 from torch import nn
+from torch.nn.utils import parametrizations, prune
+
+from sparsetile.nn import Linear, densify_, sparsify_
 
 
 def mlp(**kwargs):
@@ -110,13 +112,13 @@ def test_subclasses_are_replaced_only_when_a_filter_says_so():
 
 def pruned():
     model = mlp()
-    nn.utils.prune.l1_unstructured(model[0], "weight", 0.5)
+    prune.l1_unstructured(model[0], "weight", 0.5)
     return model
 
 
 def normed():
     model = mlp()
-    nn.utils.parametrizations.weight_norm(model[0])
+    parametrizations.weight_norm(model[0])
     return model
 
 

@@ -307,7 +307,12 @@ class Linear(nn.Module):
         if nnzb == self.nnzb:
             return
         self.values.grad = None
-        self.values.data = self.values.data.new_empty(nnzb, *self.blocksize)
+        # By way of another dtype: this makes autograd forget the shape it noted in graphs that
+        # are still alive (a kept loss), where a new shape alone does not.
+        dtype = self.values.dtype
+        other = torch.float32 if dtype == torch.float64 else torch.float64
+        self.values.data = self.values.data.new_empty(0, dtype=other)
+        self.values.data = self.values.data.new_empty(nnzb, *self.blocksize, dtype=dtype)
         self.col_indices = self.col_indices.new_empty(nnzb)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Linear":

@@ -1,6 +1,6 @@
 """Makes the linear layers of any model sparse, or dense again, in place."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch.nn.functional as F
@@ -139,7 +139,7 @@ def _selected(model: nn.Module, filter: Filter | None) -> list[nn.Module]:
     return chosen
 
 
-def _replace(model: nn.Module, made: dict[nn.Module, nn.Module]) -> nn.Module:
+def _replace(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:
     """Put new modules in every place of the old ones; a module used twice stays one."""
     for parent in list(model.modules()):
         for name, child in parent._modules.items():

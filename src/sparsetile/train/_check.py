@@ -13,10 +13,11 @@ def checked_int(name: str, value: Any, *, least: int, most: int | None = None) -
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
-    if value < least or (most is not None and value > most):
+    number = int(value)
+    if number < least or (most is not None and number > most):
         allowed = f"{least} or more" if most is None else f"{least} to {most}"
-        raise ValueError(f"{name} must be {allowed}, got {value}")
-    return int(value)
+        raise ValueError(f"{name} must be {allowed}, got {number}")
+    return number
 
 
 def checked_share(name: str, value: Any) -> float:

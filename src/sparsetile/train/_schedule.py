@@ -2,9 +2,10 @@
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Clock(Protocol):
     """Says after which optimizer steps the pattern is updated."""
 
@@ -13,6 +14,7 @@ class Clock(Protocol):
         ...
 
 
+@runtime_checkable
 class Amount(Protocol):
     """Says how many of a layer's blocks an update moves."""
 

@@ -1,6 +1,6 @@
 """Which blocks to drop, and where to grow new ones."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int64
@@ -9,6 +9,7 @@ from torch import Tensor
 from sparsetile.nn import Linear
 
 
+@runtime_checkable
 class Drop(Protocol):
     """Scores the stored blocks of a layer; those with the lowest scores are dropped."""
 
@@ -17,6 +18,7 @@ class Drop(Protocol):
         ...
 
 
+@runtime_checkable
 class Grow(Protocol):
     """Chooses where a layer gets new blocks.
 

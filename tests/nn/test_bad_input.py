@@ -1,0 +1,146 @@
+"""Bad calls of the layers and the surgery: each is refused by name, with what is allowed."""
+
+import math
+
+import jaxtyping
+import pytest
+import torch
+from torch import nn
+
+from sparsetile.matrix import Pattern, random_pattern
+from sparsetile.nn import Linear, densify_, sparsify_, summary
+
+PATTERN = random_pattern(16, 32, blocksize=4, density=0.5, seed=0)
+
+
+@pytest.fixture(autouse=True)
+def _no_type_checker():
+    # What a user meets are the library's own messages.
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def model():
+    return nn.Sequential(nn.Linear(16, 16))
+
+
+def layer():
+    return Linear(32, 16, pattern=PATTERN)
+
+
+def lazy():
+    return nn.Sequential(nn.LazyLinear(16))
+
+
+def meta():
+    return nn.Sequential(nn.Linear(16, 16, device="meta"))
+
+
+BAD = {
+    "in_features_text": (lambda: Linear("8", 8, density=0.5), "in_features must be an int"),
+    "in_features_float": (lambda: Linear(8.0, 8, density=0.5), "in_features must be an int"),
+    "in_features_negative": (lambda: Linear(-8, 8, density=0.5), "in_features must be 0 or more"),
+    "out_features_bool": (lambda: Linear(8, True, density=0.5), "out_features must be an int"),
+    "out_features_negative": (lambda: Linear(8, -1, density=0.5), "out_features must be 0 or"),
+    "neither": (lambda: Linear(8, 8), "exactly one of density and pattern, got neither"),
+    "both": (lambda: Linear(32, 16, density=0.5, pattern=PATTERN), "exactly one.*got both"),
+    "density_nan": (lambda: Linear(8, 8, density=math.nan), "density"),
+    "density_zero": (lambda: Linear(8, 8, density=0.0), "density"),
+    "density_above_one": (lambda: Linear(8, 8, density=1.5), "density"),
+    "density_negative": (lambda: Linear(8, 8, density=-0.1), "density"),
+    "density_infinite": (lambda: Linear(8, 8, density=math.inf), "density"),
+    "density_text": (lambda: Linear(8, 8, density="0.5"), "density"),
+    "blocksize_zero": (lambda: Linear(8, 8, density=0.5, blocksize=0), "blocksize"),
+    "blocksize_negative": (lambda: Linear(8, 8, density=0.5, blocksize=-4), "blocksize"),
+    "blocksize_float": (lambda: Linear(8, 8, density=0.5, blocksize=4.0), "blocksize"),
+    "blocksize_triple": (lambda: Linear(8, 8, density=0.5, blocksize=(4, 4, 4)), "blocksize"),
+    "pattern_a_mask": (
+        lambda: Linear(8, 8, pattern=torch.ones(8, 8, dtype=torch.bool)),
+        "pattern must be a sparsetile Pattern, got Tensor; pattern_of",
+    ),
+    "pattern_transposed": (lambda: Linear(16, 32, pattern=PATTERN), r"it is \(out_features, in"),
+    "pattern_shape": (lambda: Linear(64, 16, pattern=PATTERN), r"shape \(16, 64\), got \(16, 32\)"),
+    "pattern_blocksize": (
+        lambda: Linear(32, 16, pattern=PATTERN, blocksize=8),
+        "blocksize=8 differs from the pattern's",
+    ),
+    "dtype_int": (lambda: Linear(8, 8, density=0.5, dtype=torch.int32), "dtype must be a floating"),
+    "dtype_text": (lambda: Linear(8, 8, density=0.5, dtype="float32"), "dtype must be a floating"),
+    "meta_pattern": (lambda: Linear(8, 8, density=0.5, device="meta").pattern, "meta device"),
+    "input_width": (lambda: layer()(torch.randn(3, 31)), "x"),
+    "input_dtype": (lambda: layer()(torch.randn(3, 32, dtype=torch.float64)), "dtype|float64"),
+    "input_integers": (lambda: layer()(torch.ones(3, 32, dtype=torch.int64)), "x"),
+    "input_a_list": (lambda: layer()([1.0] * 32), "x"),
+    "input_on_meta": (lambda: layer()(torch.randn(3, 32, device="meta")), "meta|device"),
+    "from_another_module": (
+        lambda: Linear.from_linear(nn.Conv2d(4, 4, 3), density=0.5),
+        "linear must be a torch.nn.Linear.*got Conv2d",
+    ),
+    "from_sparse": (lambda: Linear.from_linear(layer(), density=0.5), "got Linear"),
+    "from_method": (
+        lambda: Linear.from_linear(nn.Linear(8, 8), density=0.5, method="best"),
+        'method must be "magnitude" or "random"',
+    ),
+    "from_score": (
+        lambda: Linear.from_linear(nn.Linear(8, 8), density=0.5, score="l3"),
+        "score",
+    ),
+    "from_neither": (lambda: Linear.from_linear(nn.Linear(8, 8)), "exactly one of density"),
+    "set_blocksize": (
+        lambda: layer().set_pattern_(random_pattern(16, 32, blocksize=8, density=0.5, seed=0)),
+        "blocksize",
+    ),
+    "set_shape": (lambda: layer().set_pattern_(Pattern((8, 8), 4, [0, 0, 0], [])), "shape"),
+    "set_values": (
+        lambda: layer().set_pattern_(PATTERN, torch.zeros(1, 4, 4)),
+        r"values must have shape \[16, 4, 4\]",
+    ),
+    "sparsify_no_module": (
+        lambda: sparsify_([nn.Linear(8, 8)], density=0.5, blocksize=4),
+        "model must be a torch.nn.Module, got list",
+    ),
+    "sparsify_density": (lambda: sparsify_(model(), density=2.0, blocksize=4), "density"),
+    "sparsify_density_nan": (lambda: sparsify_(model(), density=math.nan, blocksize=4), "density"),
+    "sparsify_blocksize": (lambda: sparsify_(model(), density=0.5, blocksize=-1), "blocksize"),
+    "sparsify_method": (
+        lambda: sparsify_(model(), density=0.5, blocksize=4, method="l1"),
+        "method must be",
+    ),
+    "sparsify_filter": (
+        lambda: sparsify_(model(), density=0.5, blocksize=4, filter="0"),
+        "filter must be callable",
+    ),
+    "sparsify_lazy": (
+        lambda: sparsify_(lazy(), density=0.5, blocksize=4, filter=lambda m, n: True),
+        "lazy and has no weight yet",
+    ),
+    "sparsify_meta": (lambda: sparsify_(meta(), density=0.5, blocksize=4), "meta device"),
+    "sparsify_shared": (
+        lambda: sparsify_(tied(), density=0.5, blocksize=4, filter=lambda m, n: True),
+        "shared with",
+    ),
+    "densify_no_module": (lambda: densify_(torch.zeros(3)), "model must be a torch.nn.Module"),
+    "summary_no_module": (lambda: summary("model"), "model must be a torch.nn.Module, got str"),
+}
+
+
+def tied():
+    net = nn.ModuleDict({"embed": nn.Embedding(16, 16), "head": nn.Linear(16, 16)})
+    net["head"].weight = net["embed"].weight
+    return net
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
+def test_bad_call_is_refused_with_its_argument_named(case):
+    call, message = BAD[case]
+    with pytest.raises((ValueError, TypeError), match=message):
+        call()
+
+
+def test_a_model_of_which_one_layer_is_refused_is_left_as_it_was():
+    net = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16, device="meta"))
+    with pytest.raises(ValueError, match="'1'"):
+        sparsify_(net, density=0.5, blocksize=4)
+    assert type(net[0]) is nn.Linear
