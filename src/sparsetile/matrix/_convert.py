@@ -114,7 +114,9 @@ def to_rows(A: BSR, *, drop_zeros: bool) -> Rows:
     start = p.crow_indices.long()
     row, count = p.row_indices.long(), start.diff()
     values, block = A.values.detach().reshape(-1, c), torch.arange(p.nnzb, device=p.device)
-    if r > 1:
+    if r == 1:
+        values = values.clone()
+    else:
         # Every row of a block is a run of c elements. Runs go block row by block row, then by their
         # row in the block, then by block: run (b, i) comes at start·r + i·count + (b - start).
         first = (start[row] * (r - 1) + block)[:, None]

@@ -54,9 +54,10 @@ def multiply(values: Shaped[Tensor, "nnzb r c"], pattern: Pattern, x: Tensor) ->
         TypeError: If `x` is not a tensor.
         ValueError: If its size does not fit.
     """
-    product = _product(values)
     _check_operand("A @ x", x, axis=-1 if getattr(x, "ndim", 0) < 2 else -2, size=pattern.shape[1])
-    return product.linear(x, values, pattern) if x.ndim == 1 else product.spmm(values, pattern, x)
+    if x.ndim == 1:
+        return _product().linear(x, values, pattern)
+    return _product().spmm(values, pattern, x)
 
 
 def multiply_left(x: Tensor, values: Shaped[Tensor, "nnzb r c"], pattern: Pattern) -> Tensor:
@@ -74,17 +75,16 @@ def multiply_left(x: Tensor, values: Shaped[Tensor, "nnzb r c"], pattern: Patter
         TypeError: If `x` is not a tensor.
         ValueError: If its size does not fit.
     """
-    product = _product(values)
     _check_operand("x @ A", x, axis=-1, size=pattern.shape[1])
-    return product.linear(x, values, pattern)
+    return _product().linear(x, values, pattern)
 
 
-def _product(values: Tensor) -> Product:
+def _product() -> Product:
     if not _registered:
         raise RuntimeError(
             message(
                 "@",
-                got=f"a product of {describe(values)}, but no products are loaded",
+                got="a product, but no room of products is loaded",
                 allowed="the products of sparsetile.ops",
                 fix="import sparsetile.ops first",
             )

@@ -234,7 +234,7 @@ class Pattern:
     def __copy__(self) -> "Pattern":
         return self
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Pattern":
+    def __deepcopy__(self, memo: dict[Any, Any]) -> "Pattern":
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:

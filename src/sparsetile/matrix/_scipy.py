@@ -107,10 +107,8 @@ def to_scipy(A: BSR, format: str, *, drop_zeros: bool) -> Any:
 
 
 def _tensor(array: Any) -> Tensor:
-    """Take a numpy array of native or foreign byte order."""
-    native = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
     try:
-        return torch.from_numpy(native)
+        return torch.from_numpy(np.ascontiguousarray(array))
     except TypeError:
         raise TypeError(
             message(

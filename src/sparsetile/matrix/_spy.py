@@ -56,6 +56,7 @@ def spy(A: Pattern | BSR, ax: Any = None) -> Any:
             rasterized=True,
         )
     m, k = grid.shape
-    ax.set(xlim=(0, max(k, 1)), ylim=(max(m, 1), 0), aspect="equal", title=grid.title)
+    ax.set(xlim=(0, max(k, 1)), ylim=(max(m, 1), 0), aspect="equal")
+    ax.set_title(grid.title, fontsize="medium")
     ax.set(xlabel="column", ylabel="row")
     return ax
