@@ -143,7 +143,7 @@ def _replace(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module
     """Put new modules in every place of the old ones; a module used twice stays one."""
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
-            if child in made:
+            if child is not None and child in made:
                 parent._modules[name] = made[child]
         if isinstance(parent, nn.TransformerEncoderLayer):
             _set_fused_activation(parent)

@@ -95,18 +95,17 @@ def uniform(
 
 
 def _distinct(limit: int, count: int, generator: torch.Generator) -> Tensor:
-    """A uniformly random set of `count` different integers below `limit`, ascending.
-
-    Takes memory in proportion to `count`, not to `limit`.
-    """
+    """A uniformly random set of `count` different integers below `limit`, ascending."""
     if 2 * count > limit:
-        left_out = _distinct(limit, limit - count, generator)
-        mask = torch.ones(limit, dtype=torch.bool)
-        mask[left_out] = False
-        return mask.nonzero()[:, 0]
+        return (~_marked(limit, limit - count, generator)).nonzero()[:, 0]
+    return _marked(limit, count, generator).nonzero()[:, 0]
+
+
+def _marked(limit: int, count: int, generator: torch.Generator) -> Tensor:
+    """A mask of `limit` elements with `count` of them true; at most half."""
     # No number is favoured: what a round does depends only on how many are still missing.
-    chosen = torch.empty(0, dtype=torch.int64)
-    while len(chosen) < count:
-        more = torch.randint(limit, (count - len(chosen),), generator=generator)
-        chosen = torch.cat([chosen, more]).unique()
-    return chosen
+    mask, missing = torch.zeros(limit, dtype=torch.bool), count
+    while missing:
+        mask[torch.randint(limit, (missing,), generator=generator)] = True
+        missing = count - int(mask.count_nonzero())
+    return mask

@@ -75,15 +75,11 @@ def move_blocks_(
     taken = positions(layer)
     rows, columns = layer.pattern.grid
     count = min(count, len(taken), rows * columns - len(taken))
-    weakest = drop(layer).sort(stable=True).indices[:count]
+    leaves = _weakest(drop(layer), count)
+    kept = (~leaves).nonzero()[:, 0]
     grown = grow(layer, taken, count, generator)
-    survives = torch.ones(len(taken), dtype=torch.bool, device=taken.device)
-    survives[weakest] = False
-    kept = survives.nonzero()[:, 0]
 
-    stored, order = torch.cat([taken[kept], grown]).sort()
-    # Where each block of the new order comes from; new blocks come from nowhere.
-    source = torch.cat([kept, torch.full_like(grown, -1)])[order]
+    stored, source = _merged(taken[kept], kept, grown)
     new = (source < 0).nonzero()[:, 0]
     source = source.clamp(min=0)
     gradient = layer.values.grad
@@ -92,4 +88,31 @@ def move_blocks_(
     starts = torch.arange(rows + 1, device=taken.device) * columns
     layer.crow_indices.copy_(torch.searchsorted(stored, starts))
     layer.col_indices.copy_(stored.remainder(max(columns, 1)))
-    return Move(dropped=taken[~survives], grown=grown)
+    return Move(dropped=taken[leaves], grown=grown)
+
+
+def _weakest(scores: Tensor, count: int) -> Tensor:
+    """Mark the `count` lowest scores, of equal ones the first; NaN is never low."""
+    if count == 0:
+        return torch.zeros_like(scores, dtype=torch.bool)
+    scores = scores.nan_to_num(nan=torch.inf, posinf=torch.inf)
+    # topk promises nothing about ties, so it gives the threshold only; a full sort is slower.
+    threshold = scores.topk(count, largest=False, sorted=False).values.amax()
+    below, level = scores < threshold, scores == threshold
+    return below | (level & (level.cumsum(0) <= count - below.sum()))
+
+
+def _merged(kept: Tensor, origin: Tensor, grown: Tensor) -> tuple[Tensor, Tensor]:
+    """Merge two ascending lists of positions.
+
+    Returns:
+        All positions, ascending, and where each block comes from; new blocks come from -1.
+    """
+    size = len(kept) + len(grown)
+    place = torch.searchsorted(kept, grown) + torch.arange(len(grown), device=grown.device)
+    new = torch.zeros(size, dtype=torch.bool, device=kept.device)
+    new[place] = True
+    old = (~new).nonzero()[:, 0]
+    stored, source = kept.new_empty(size), torch.full_like(new, -1, dtype=torch.int64)
+    stored[place], stored[old], source[old] = grown, kept, origin
+    return stored, source
