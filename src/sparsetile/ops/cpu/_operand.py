@@ -1,7 +1,6 @@
 """Operands as the kernels take them: dense ones by address and stride, values without stray padding."""
 
 from dataclasses import dataclass
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -19,7 +18,7 @@ class Dense:
     by_rows: bool
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Self:
+    def of(cls, tensor: Tensor) -> "Dense":
         """Take ``[batch, height, columns]`` of any strides, copying only where neither axis is dense."""
         _, height, columns = tensor.shape
         _, down, across = tensor.stride()
@@ -38,6 +37,12 @@ class Dense:
     def columns(self) -> int:
         """Number of columns of each."""
         return self.tensor.shape[2]
+
+    def address(self, item: int, column: int, row: int) -> int:
+        """Address of one number."""
+        batch, down, across = self.tensor.stride()
+        offset = item * batch + column * across + row * down
+        return self.tensor.data_ptr() + self.tensor.element_size() * offset
 
     def fields(self, name: str, column: int) -> dict[str, int]:
         """Give the argument fields of this operand from a column on."""

@@ -13,10 +13,9 @@ from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector
 from sparsetile.ops.cpu._pack import pack_columns, pack_rows, unpack_columns, unpack_rows
 
 LAYOUT = Layout(
-    *("tasks", "column_tiles", "n", "k", "m", "height"),
-    *("x", "x_stride", "x_batch", "y", "y_stride", "y_batch"),  # strides in bytes
-    *("panels", "panel_bytes", "pack_step", "stages", "stage_bytes"),  # scratch
-    *("crow", "col", "position", "values", "bias", "bounds", "block_rows"),  # the matrix
+    integers="tasks column_tiles n k m height x_stride x_batch y_stride y_batch block_rows "
+    "panel_bytes stage_bytes pack_step",  # strides in bytes
+    pointers="x y panels stages crow col position values bias bounds",
 )
 _BAND = 128  # rows of a stage: it shares the first cache with the panel and the blocks
 

@@ -83,7 +83,9 @@ def _launch(kernel: PanelKernel, fields: dict[str, int], index: "Index", tiles: 
     panel_bytes = fields["height"] * 4 * kernel.columns + _SKEW
     stage_bytes = 4 * kernel.columns * kernel.stage_rows
     whole = tiles % threads == 0 or tiles >= 4 * threads
-    call = LAYOUT.pack(
+    call = LAYOUT.new()
+    LAYOUT.fill(
+        call,
         **fields,
         tasks=tiles,
         column_tiles=tiles,
@@ -92,16 +94,14 @@ def _launch(kernel: PanelKernel, fields: dict[str, int], index: "Index", tiles: 
         pack_step=_PACK_STEP,
         stages=scratch("stages", stage_bytes * threads),
         stage_bytes=stage_bytes,
-        bounds=0,
     )
     if whole:
         run(workers.whole, call, min(threads, tiles))
         return
     parts = 4 * threads  # the counter hands them out: uneven speed of threads evens out
-    bounds = index.bounds(parts)
-    LAYOUT.rewind(call, tasks=tiles * -(-fields["height"] // _PACK_STEP))
+    LAYOUT.fill(call, tasks=tiles * -(-fields["height"] // _PACK_STEP))
     run(workers.pack, call, threads)
-    LAYOUT.rewind(call, tasks=tiles * parts, bounds=bounds.data_ptr())
+    LAYOUT.fill(call, tasks=tiles * parts, bounds=index.bounds(parts).data_ptr())
     run(workers.rows, call, threads)
 
 
