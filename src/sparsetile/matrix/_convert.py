@@ -210,10 +210,10 @@ def _coalesce(key: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         return key, values.clone(memory_format=torch.contiguous_format)
     key, order = torch.sort(key, stable=True)
     values = values[order].contiguous()
-    unique, place = torch.unique_consecutive(key, return_inverse=True)
     # Adding to zero would turn -0.0 into 0.0, so only where there is something to add.
-    if len(unique) == len(key):
+    if bool((key[1:] > key[:-1]).all()):
         return key, values
+    unique, place = torch.unique_consecutive(key, return_inverse=True)
     return unique, values.new_zeros(len(unique), *values.shape[1:]).index_add(0, place, values)
 
 
