@@ -99,7 +99,7 @@ class Trainer:
             "step_count": self.step_count,
             "generator": self._generator.get_state(),
             "history": [{"step": u.step, "moved": dict(u.moved)} for u in self.history],
-            "ever": {name: ever.cpu().clone() for name, ever in self._ever.items()},
+            "ever": {name: ever.clone() for name, ever in self._ever.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -162,7 +162,7 @@ class Trainer:
                 generator=self._generator,
                 state=states[name],
             )
-            self._ever[name][move.grown] = True
+            self._ever[name][move.grown.cpu()] = True
             moved[name] = len(move.grown)
         self.history.append(Update(self.step_count, moved))
 
@@ -219,8 +219,8 @@ def _bare(name: str) -> str:
 
 
 def _stored(layer: Linear) -> Tensor:
-    """A grid of block positions, flat, true where a block is stored."""
+    """A grid of block positions, flat and on the CPU, true where a block is stored."""
     rows, columns = layer.pattern.grid
-    ever = torch.zeros(rows * columns, dtype=torch.bool, device=layer.values.device)
-    ever[positions(layer)] = True
+    ever = torch.zeros(rows * columns, dtype=torch.bool)
+    ever[positions(layer).cpu()] = True
     return ever
