@@ -171,7 +171,7 @@ def memory_chart(parts: Mapping[str, Mapping[str, float]]) -> str:
         ax.invert_yaxis()
         ax.grid(axis="y", visible=False)
         ax.margins(x=0.25)
-        ax.set_xlabel("MB, from strong to faint: weights, indices, gradients, optimizer state")
+        ax.set_xlabel("MB")
 
     return draw((5.2, 1.7), 1, paint)
 

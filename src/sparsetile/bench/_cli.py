@@ -49,9 +49,22 @@ def run() -> int:
     return 0
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from sparsetile._version import __version__
+
+        print(__version__)
+        raise typer.Exit()
+
+
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
 ) -> None:
     pass
 

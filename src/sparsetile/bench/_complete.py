@@ -67,7 +67,8 @@ def _continue(model: nn.Module, tokenizer: Any, line: str, sequence: int) -> Com
         made.append(int(logits.argmax()))
         if "\n" in tokenizer.decode(made).lstrip("\n"):
             break
-    first = tokenizer.decode(made).lstrip("\n").split("\n")[0]
+    # A few tokens are halves of a letter: alone they decode to nothing readable.
+    first = tokenizer.decode(made).lstrip("\n").split("\n")[0].replace("\ufffd", "")
     return Completion(given, first, truth)
 
 

@@ -9,8 +9,13 @@ from typing import Any
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file under another name, then give it its own."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file under another name, then give it its own."""
     half = path.with_name(f".{path.name}.{os.getpid()}.part")
-    half.write_text(text, encoding="utf-8")
+    half.write_bytes(data)
     half.replace(path)
 
 

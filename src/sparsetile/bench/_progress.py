@@ -3,11 +3,12 @@
 import sys
 import time
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 _EVERY = 10.0  # seconds between plain lines
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Shows how far the work is; always on stderr, so that stdout holds results alone."""
 

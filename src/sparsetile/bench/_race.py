@@ -180,9 +180,8 @@ def _take_turn(
         if stop():
             return
         last = run.step(run.seconds / seconds)
-        progress.update(
-            run.name, run.seconds, last.loss, run.tokens_per_step / max(last.step_seconds, 1e-9)
-        )
+        speed = run.tokens_per_step * len(run.trained) / max(run.seconds, 1e-9)
+        progress.update(run.name, run.seconds, last.loss, speed)
 
 
 def _steps_to_expect(runs: Sequence[Run], run: Run, seconds: float) -> int:

@@ -146,7 +146,8 @@ def _memory(outcomes: list[Outcome]) -> str:
         html.side_by_side(
             html.figure(
                 charts.memory_chart(by_kind("blocks")),
-                "The fully connected layers of the transformer blocks.",
+                "The fully connected layers of the transformer blocks. From strong to faint: "
+                "weights, indices, gradients, optimizer state.",
                 "memory.csv",
             ),
             html.figure(

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from sparsetile.bench._errors import CommandError
-from sparsetile.bench._files import write_text
+from sparsetile.bench._files import write_bytes, write_text
 from sparsetile.bench._model import build, make_sparse
 
 _MODEL, _CONFIG, _SPARSE, _TOKENIZER = (
@@ -34,7 +34,7 @@ def save(
     Returns:
         The files written.
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save as to_bytes
 
     # A tied head is the embedding under a second name: safetensors wants every tensor once.
     seen: set[int] = set()
@@ -44,9 +44,7 @@ def save(
             continue
         seen.add(tensor.data_ptr())
         tensors[name] = tensor.detach().contiguous()
-    half = folder / f".{_MODEL}.part"
-    save_file(tensors, half, metadata={"format": "pt"})
-    half.replace(folder / _MODEL)
+    write_bytes(folder / _MODEL, to_bytes(tensors, metadata={"format": "pt"}))
     write_text(folder / _CONFIG, json.dumps(config.to_dict(), indent=2, default=str) + "\n")
     sparse = {"density": density, "blocksize": blocksize}
     write_text(folder / _SPARSE, json.dumps(sparse, indent=2) + "\n")

@@ -60,7 +60,7 @@ def read_text(
     if len(whole) < _SHORTEST:
         raise CommandError(
             f"the text has {len(whole):,} characters; training needs at least {_SHORTEST:,}; "
-            "give longer files, or leave out --text to use the Python standard library's source"
+            "give longer files after --text, or none for the Python standard library's source"
         )
     cut = whole.find("\n", int(len(whole) * (1 - held_out))) + 1
     if cut == 0:  # no line ends in the last part
