@@ -58,7 +58,7 @@ def operands(op: str, tensors: dict[str, Tensor | None]) -> None:
         if t.device.type == "meta":
             raise ValueError(
                 f"{op}: {name} is on device meta, which holds no data; allowed are tensors with "
-                "data: move it with .to_empty(); for shapes alone use torch.compile or FakeTensorMode"
+                "data: move it with .to_empty(), or use FakeTensorMode for shapes alone"
             )
 
 

@@ -51,7 +51,7 @@ def backend(name: str) -> AbstractContextManager[None]:
         'reference:spmm'
     """
     _check_name("backend", name)
-    if name != "auto" and (reason := backends()[name]) is not None:
+    if name != "auto" and (reason := _load(name)[1]) is not None:
         raise RuntimeError(
             f"backend: {name!r} was asked for but cannot run here: {reason}; "
             "use backend('auto') or backend('reference')"
