@@ -1,9 +1,11 @@
 import copy
 import io
 
+import jaxtyping
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.testing import CompileCounter
 
 from sparsetile.nn import Linear, sparsify_
 from sparsetile.train import DynSparse, Static
@@ -141,6 +143,27 @@ def test_wrapped_models_keep_their_names():
     model, optimizer = make()
     wrapped = torch.compile(model, backend="eager")
     assert list(Static().attach(wrapped, optimizer).layers) == ["0", "2"]
+
+
+@pytest.fixture
+def untyped():
+    # The type checkers of the tests are no part of the code that users compile.
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_a_compiled_model_is_compiled_once_and_trains_as_the_plain_one(untyped):
+    torch._dynamo.reset()
+    method, counter = DynSparse(total_steps=12, every=3), CompileCounter()
+    plain, plain_optimizer = make()
+    method.attach(plain, plain_optimizer)
+    run(plain, plain_optimizer, range(12))
+    model, optimizer = make()
+    method.attach(model, optimizer)
+    run(torch.compile(model, fullgraph=True, backend=counter), optimizer, range(12))
+    assert counter.frame_count == 1
+    assert torch.equal(model[0].values, plain[0].values)
 
 
 def test_training_a_small_model_fits_its_data():

@@ -19,6 +19,11 @@ class Row:
 
     `parameters` counts trained and frozen values; `bytes` counts them and the index tensors;
     `dense_bytes` is what the layer takes with every block stored.
+
+    Examples:
+        >>> row = summary(nn.Linear(8, 4)).rows[0]
+        >>> row.shape, row.parameters, row.bytes
+        ((4, 8), 36, 144)
     """
 
     name: str
@@ -37,6 +42,11 @@ class Summary:
 
     `rows` holds one row for each linear or embedding layer in the model's order, sparse or dense,
     and a last one for all other parameters, if there are any.
+
+    Examples:
+        >>> result = summary(nn.Sequential(Linear(64, 64, bias=False, density=0.25)))
+        >>> result.parameters, result.density
+        (1024, 0.25)
     """
 
     rows: tuple[Row, ...]

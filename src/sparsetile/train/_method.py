@@ -22,6 +22,13 @@ class Method:
         clock: After which steps to update.
         amount: How many blocks to move.
         seed: Seed of what is random; equal seeds choose alike in every process.
+
+    Examples:
+        >>> from sparsetile.train import Constant, Every, Method, block_l1, uniform
+        >>> clock, amount = Every(100, total_steps=1000), Constant(0.3)
+        >>> method = Method(drop=block_l1, grow=uniform, clock=clock, amount=amount)
+        >>> method.amount.count(step=100, nnzb=50)
+        15
     """
 
     drop: Drop

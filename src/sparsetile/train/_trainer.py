@@ -18,7 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Update:
-    """What one update did: after which step, and how many blocks moved in each layer."""
+    """What one update did: after which step, and how many blocks moved in each layer.
+
+    Examples:
+        >>> Update(step=100, moved={"up": 30, "down": 20}).total
+        50
+    """
 
     step: int
     moved: Mapping[str, int]
@@ -31,7 +36,12 @@ class Update:
 
 @dataclass(frozen=True)
 class Coverage:
-    """Share of the block positions that have been stored at any time, by layer and on average."""
+    """Share of the block positions that have been stored at any time, by layer and on average.
+
+    Examples:
+        >>> Coverage({"up": 0.5, "down": 0.25}).mean
+        0.375
+    """
 
     layers: Mapping[str, float]
 
@@ -85,8 +95,12 @@ class Trainer:
         Returns:
             Share of the block positions that have been stored at any time.
         """
-        shares = {name: float(ever.float().mean()) for name, ever in self._ever.items()}
-        return Coverage({name: share if share == share else 1.0 for name, share in shares.items()})
+        return Coverage(
+            {
+                name: int(ever.count_nonzero()) / len(ever) if len(ever) else 1.0
+                for name, ever in self._ever.items()
+            }
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Collect what a resumed run needs beside the model and the optimizer.
@@ -142,13 +156,13 @@ class Trainer:
     ) -> None:
         self.step_count += 1
         due = self.method.clock.due(self.step_count)
-        if not due and self.step_count > 1:
-            return
+        moves = not isinstance(self.method.clock, Never)
         # Also after the first step, so that an unfit optimizer is found before the run is long.
+        if not due and not (moves and self.step_count == 1):
+            return
         states = {
             name: list(per_block_state(optimizer, layer.values, name))
             for name, layer in self.layers.items()
-            if not isinstance(self.method.clock, Never)
         }
         if not due:
             return
@@ -192,6 +206,8 @@ def _layers(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Lin
                 f"optimizer does not hold the values of layer {name!r}; build the optimizer after "
                 "sparsify_, freeze the layer, or attach to the part of the model it trains"
             )
+        if name in layers:  # only where a model has both `x` and `module.x`
+            name = long_name
         owner[id(layer.values)] = name
         layers[name] = layer
     if not layers:
