@@ -68,7 +68,7 @@ def draw(
     with matplotlib.rc_context(style()):
         figure = Figure(figsize=size, layout="constrained")
         axes = figure.subplots(1, columns, squeeze=False)[0]
-        paint(figure, axes)
+        paint(figure, list(axes))
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     svg = file.getvalue()

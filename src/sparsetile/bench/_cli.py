@@ -49,12 +49,13 @@ def run() -> int:
     return 0
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         from sparsetile._version import __version__
 
         print(__version__)
         raise typer.Exit()
+    return wanted
 
 
 @app.callback()
@@ -72,7 +73,7 @@ def _root(
 @app.command()
 def info() -> None:
     """Say what this machine is and which kernels run on it."""
-    _show(_facts_table(_facts()))
+    _show_facts(_facts())
 
 
 @app.command()
@@ -241,7 +242,7 @@ def demo(
             raise CommandError(f"--output {output}: cannot be made ({error.strerror})") from None
         _set_threads(threads)
         results = Results(settings.described(), _facts())
-        _show(_facts_table(results.facts))
+        _show_facts(results.facts)
         _demo.time_table(settings, results, lambda: stop.requested, _show)
         trained = _demo.train(settings, results, deadline, lambda: stop.requested)
         if trained is not None:
@@ -265,13 +266,17 @@ def _facts() -> dict[str, str]:
     return facts()
 
 
-def _facts_table(facts: dict[str, str]) -> Any:
+def _show_facts(facts: dict[str, str]) -> None:
     from rich.table import Table
 
+    if not sys.stdout.isatty():  # one fact a line, for grep
+        for name, value in facts.items():
+            print(f"{name}: {value}")
+        return
     shown = Table.grid(padding=(0, 2))
     for name, value in facts.items():
         shown.add_row(name, value)
-    return shown
+    _show(shown)
 
 
 def _show(what: Any) -> None:
