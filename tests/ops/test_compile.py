@@ -160,8 +160,19 @@ def test_fake_tensors_give_shapes_without_computing():
     assert last_kernel() == before
 
 
-def test_products_run_under_a_dispatch_mode():
+def test_a_profiler_sees_the_operators():
     layer = Layer()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         layer(torch.randn(5, 13))
     assert "sparsetile::linear" in {event.name for event in profile.events()}
+
+
+def test_products_compile_with_the_default_compiler():
+    x, values = leaf(5, 13), weight()
+    compiled = torch.compile(lambda x, v: linear(x, v, PATTERN), fullgraph=True)
+    y, want = compiled(x, values), linear(x, values, PATTERN)
+    assert torch.equal(y, want)
+    dy = torch.randn_like(y)
+    got = torch.autograd.grad(y, (x, values), dy)
+    for a, b in zip(got, torch.autograd.grad(want, (x, values), dy), strict=True):
+        assert torch.equal(a, b)
