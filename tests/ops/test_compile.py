@@ -167,6 +167,8 @@ def test_a_profiler_sees_the_operators():
     assert "sparsetile::linear" in {event.name for event in profile.events()}
 
 
+# torch's own compiler still imports what torch itself deprecates.
+@pytest.mark.filterwarnings("ignore:`torch.jit.:DeprecationWarning")
 def test_products_compile_with_the_default_compiler():
     x, values = leaf(5, 13), weight()
     compiled = torch.compile(lambda x, v: linear(x, v, PATTERN), fullgraph=True)
