@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sparsetile.ops import _dispatch
-from sparsetile.ops.cpu import _outer_launch, _panel_launch
+from sparsetile.ops.cpu import _outer_launch, _panel_launch, _sliced_launch
 from sparsetile.ops.cpu._operand import Dense
 
 __all__ = ["linear", "sddmm", "spmm", "unsupported"]
@@ -58,7 +58,9 @@ def _multiply(
 ) -> None:
     _, r, c = values.shape
     if y.numel():
-        _panel_launch.multiply(values, crow, col, Dense.of(x), Dense.of(y), bias, shape, transpose)
+        rows, inner = (c, r) if transpose else (r, c)
+        family = _sliced_launch if rows < 8 and inner <= 32 else _panel_launch
+        family.multiply(values, crow, col, Dense.of(x), Dense.of(y), bias, shape, transpose)
     _dispatch.ran(f"cpu:{op}_f32_b{r}x{c}{'_t' if transpose else ''}")
 
 

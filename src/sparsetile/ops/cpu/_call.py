@@ -22,7 +22,8 @@ class Layout:
     def __init__(self, integers: str, pointers: str):
         self._pointers = frozenset(pointers.split())
         self._slot = {
-            name: slot for slot, name in enumerate([*_COUNTERS, *integers.split(), *pointers.split()])
+            name: slot
+            for slot, name in enumerate([*_COUNTERS, *integers.split(), *pointers.split()])
         }
 
     def function(self, name: str) -> tuple[Function, dict[str, Value]]:

@@ -171,6 +171,10 @@ class Function:
         """Set ``size`` bytes to zero."""
         self._line(f"call void @llvm.memset.p0.i64({pointer}, i8 0, {size}, i1 false)")
 
+    def copy(self, target: Value, source: Value, size: int) -> None:
+        """Copy a constant number of bytes."""
+        self._line(f"call void @llvm.memcpy.p0.p0.i64({target}, {source}, i64 {size}, i1 false)")
+
     def take(self, counter: Value) -> Value:
         """Add one to a shared counter and return what it was: how tasks are handed to threads."""
         return self.let("i64", f"atomicrmw add {counter}, i64 1 monotonic")
@@ -315,6 +319,7 @@ def module(functions: Sequence[Function]) -> str:
     declarations = [
         "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
         "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+        "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
     ]
     for lanes in (1, 2, 4, 8, 16):
         v = vector(lanes)

@@ -67,7 +67,9 @@ class OuterKernel:
 
     def stage_bytes(self, height: int) -> int:
         """Scratch of one thread for sums of the given (padded) length."""
-        return 4 * self.lanes * height * (self.row_vectors + (0 if self.wide else self.vectors)) + 64
+        return (
+            4 * self.lanes * height * (self.row_vectors + (0 if self.wide else self.vectors)) + 64
+        )
 
     def _shape(self) -> tuple[int, list[int]]:
         """Choose rows (wide) or row vectors (narrow) at once, and the numbers of blocks at once."""
@@ -85,7 +87,9 @@ class OuterKernel:
         """Write the module: functions ``pack`` and ``rows``."""
         lanes = self.lanes if self.wide else self.width
         b_vectors = self.width // lanes
-        pack_a = (pack_rows if self.a_by_rows else pack_columns)("pack_a", self.lanes, self.row_vectors)
+        pack_a = (pack_rows if self.a_by_rows else pack_columns)(
+            "pack_a", self.lanes, self.row_vectors
+        )
         pack_b = (pack_rows if self.b_by_rows else pack_columns)("pack_b", lanes, b_vectors)
         spread = [] if self.wide else [self._spread()]
         return module([pack_a, pack_b, *spread, self._pack(), self._rows()])
@@ -181,7 +185,9 @@ class OuterKernel:
             sums = list(terms.values)
             for step in range(_UNROLL):
                 t = f.add(terms.index, step)
-                self._outer_product(f, f.at(mine, f.mul(t, a_row)), panels, t, rows, sums, step % phases)
+                self._outer_product(
+                    f, f.at(mine, f.mul(t, a_row)), panels, t, rows, sums, step % phases
+                )
             terms.carry(sums)
         sums = terms.results
         if phases == 2:
@@ -200,7 +206,14 @@ class OuterKernel:
             f.store(value, target)
 
     def _outer_product(
-        self, f: Function, mine: Value, panels: list[Value], t: Value, rows: int, sums: list[Value], phase: int
+        self,
+        f: Function,
+        mine: Value,
+        panels: list[Value],
+        t: Value,
+        rows: int,
+        sums: list[Value],
+        phase: int,
     ) -> None:
         """Add one term to the sums of one phase: rows of A by the numbers of B of each block."""
         per = self.vectors if self.wide else 1
@@ -214,7 +227,9 @@ class OuterKernel:
         def of_b(panel: Value, q: int) -> Value:
             at = f.at(panel, f.mul(t, 4 * self.width))
             if self.wide:
-                return f.load(vector(self.lanes), f.at(at, 4 * self.lanes * q), align=4 * self.lanes)
+                return f.load(
+                    vector(self.lanes), f.at(at, 4 * self.lanes * q), align=4 * self.lanes
+                )
             few = f.load(vector(self.width), at, align=4 * self.width)
             return f.shuffle(few, None, [lane % self.width for lane in range(self.lanes)])
 

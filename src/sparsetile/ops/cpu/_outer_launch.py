@@ -51,15 +51,19 @@ def sample(
     elif nnzb:
         _sum(kernel, a, b, crow, col, padded, m, k, t)
     out = padded if kernel.padded == blocksize else padded[:, :, :r, :c].contiguous()
-    if k % c:
-        out[:, col == k // c, :, k % c :] = 0
-    if m % r:
-        out[:, int(crow[-2]) :, m % r :] = 0
     return out[0] if reduce else out
 
 
 def _sum(
-    kernel: OuterKernel, a: Dense, b: Dense, crow: Tensor, col: Tensor, out: Tensor, m: int, k: int, t: int
+    kernel: OuterKernel,
+    a: Dense,
+    b: Dense,
+    crow: Tensor,
+    col: Tensor,
+    out: Tensor,
+    m: int,
+    k: int,
+    t: int,
 ) -> None:
     """Run over batch items, stretches of the sum and bands of block columns."""
     workers, threads, c = _compiled(kernel), thread_count(), kernel.block[1]

@@ -6,44 +6,46 @@ A *stage* is a band of result rows, ``[rows][columns]``, small enough to stay in
 
 from sparsetile.ops.cpu._emit import Function, Value, i64, interleave, vector, zero
 
-_LEVEL = 2
-_PREFETCH = 512  # bytes ahead of the packing loop; each of its rows is a stream of its own
-
 
 def pack_rows(name: str, lanes: int, vectors: int) -> Function:
     """Emit the packing of ``x[n, k]`` with k contiguous: a transpose in registers.
 
     The function takes ``x, stride, n, k0, k1, k, panel``: the address of the tile's first row, the
-    bytes between rows, the rows there are (at least 1), the panel rows to write (``k0`` and ``k1``
-    multiples of the lanes) and the length of a row of x. Columns past n repeat the last one, panel
-    rows past k are zero.
+    bytes between rows, the rows there are, the panel rows to write (``k0`` and ``k1`` multiples of the
+    lanes) and the length of a row of x. Columns past n and panel rows past k are zero.
     """
     f = _pack_function(name)
     x, stride, n, k0, k1, k, panel = f.args
     row_bytes = 4 * lanes * vectors
-    whole = f.mul(f.div(f.least(k1, k), lanes), lanes)
     with f.loop(0, vectors) as tile:
         column = f.mul(tile.index, lanes)
-        last = f.sub(n, 1)
-        rows = [f.at(x, f.mul(f.least(f.add(column, i), last), stride)) for i in range(lanes)]
+        rows = [f.at(x, f.mul(f.add(column, i), stride)) for i in range(lanes)]
         target = f.at(panel, f.mul(tile.index, 4 * lanes))
+        left = f.sub(n, column)
 
-        def transpose(k_index: Value, mask: Value | None) -> None:
+        def transpose(k_index: Value, masks: list[Value] | None) -> None:
             offset = f.mul(k_index, 4)
-            loaded = []
-            for row in rows:
-                address = f.at(row, offset)
-                if mask is None:
-                    f.prefetch(f.at(address, _PREFETCH), level=_LEVEL)
-                loaded.append(f.load_lanes(vector(lanes), address, mask))
+            loaded = [
+                f.load_lanes(vector(lanes), f.at(row, offset), masks[i] if masks else None)
+                for i, row in enumerate(rows)
+            ]
             out = f.at(target, f.mul(k_index, row_bytes))
             for j, packed in enumerate(interleave(f, loaded)):
                 f.store(packed, f.at(out, row_bytes * j), align=4 * lanes)
 
+        whole = f.mul(f.div(f.greatest(f.least(k1, k), 0), lanes), lanes)
+        whole = f.select(f.compare("sge", left, lanes), whole, i64(0))
         with f.loop(k0, whole, lanes) as loop:
             transpose(loop.index, None)
         with f.loop(f.greatest(k0, whole), k1, lanes) as loop:
-            transpose(loop.index, f.lanes_below(f.sub(k, loop.index), lanes))
+            some = f.sub(k, loop.index)
+            transpose(
+                loop.index,
+                [
+                    f.lanes_below(f.select(f.compare("sgt", left, i), some, i64(0)), lanes)
+                    for i in range(lanes)
+                ],
+            )
     return f
 
 
