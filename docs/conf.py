@@ -15,7 +15,6 @@ extensions = [
     "sphinx.ext.viewcode",
 ]
 exclude_patterns = ["_build"]
-suppress_warnings = ["toc.empty_glob"]  # the front page picks up guides it does not name
 
 html_theme = "furo"
 html_title = f"sparsetile {release}"
