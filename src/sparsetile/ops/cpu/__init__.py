@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from sparsetile.ops import _dispatch
-from sparsetile.ops.cpu import _outer_launch, _panel_launch, _sliced_launch
+from sparsetile.ops.cpu import _dot_launch, _outer_launch, _panel_launch, _sliced_launch
 from sparsetile.ops.cpu._operand import Dense
 
 __all__ = ["linear", "sddmm", "spmm", "unsupported"]
@@ -68,6 +68,7 @@ def sddmm(
     a: Tensor, b: Tensor, crow: Tensor, col: Tensor, blocksize: tuple[int, int], reduce: bool
 ) -> Tensor:
     """Compute the stored blocks of a[B, m, t] · b[B, t, k], each or summed over B."""
-    out = _outer_launch.sample(Dense.of(a), Dense.of(b), crow, col, blocksize, reduce)
+    family = _dot_launch if blocksize[0] * blocksize[1] in (1, 2, 4) else _outer_launch
+    out = family.sample(Dense.of(a), Dense.of(b), crow, col, blocksize, reduce)
     _dispatch.ran(f"cpu:sddmm_f32_b{blocksize[0]}x{blocksize[1]}")
     return out

@@ -200,6 +200,10 @@ class Function:
         lanes = a.type.split()[0].lstrip("<")
         return self.let(c.type, f"call {c.type} @llvm.fma.v{lanes}f32({a}, {b}, {c})")
 
+    def fmul(self, a: Value, b: Value) -> Value:
+        """Product of two vectors."""
+        return self.let(a.type, f"fmul {a}, {b.name}")
+
     def fadd(self, a: Value, b: Value) -> Value:
         """Sum of two vectors."""
         return self.let(a.type, f"fadd {a}, {b.name}")

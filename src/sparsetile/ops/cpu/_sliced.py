@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from sparsetile.ops.cpu._call import Layout
 from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector, zero
 from sparsetile.ops.cpu._pack import pack_columns, pack_rows, unpack_columns, unpack_rows
-from sparsetile.ops.cpu._slices import CHUNK
 
 LAYOUT = Layout(
     integers="tasks column_tiles n k m k_block k_blocks chunks chunk_rows x_stride x_batch "
@@ -49,10 +48,9 @@ class SlicedKernel:
         """Bytes of a row of a panel or stage."""
         return 4 * self.columns
 
-    @property
-    def stage_rows(self) -> int:
-        """Rows of a stage: a chunk, rows for padding, and what the transposing store reads on."""
-        return CHUNK + self.block[0] + self.lanes
+    def stage_bytes(self, chunk_rows: int) -> int:
+        """Bytes of a stage: a chunk, rows for padding, and what the transposing store reads on."""
+        return (chunk_rows + self.block[0] + self.lanes) * self.row_bytes
 
     def ir(self) -> str:
         """Write the module: functions ``gather``, ``whole``, ``pack`` and ``rows``."""

@@ -8,15 +8,13 @@ from torch import Tensor
 from sparsetile.ops.cpu._index import Index, index_of
 from sparsetile.ops.cpu._isa import host
 from sparsetile.ops.cpu._jit import load
-from sparsetile.ops.cpu._memo import TensorMemo
 from sparsetile.ops.cpu._operand import Dense, bias_rows, without_padding
 from sparsetile.ops.cpu._scratch import scratch
 from sparsetile.ops.cpu._sliced import _GATHER, LAYOUT, SlicedKernel
-from sparsetile.ops.cpu._slices import CHUNK, Slices, slices_of
+from sparsetile.ops.cpu._slices import remembered
 from sparsetile.ops.cpu._threads import run, thread_count
 
 _SKEW = 5 * 64
-_slices: TensorMemo[Slices] = TensorMemo(most=512)
 
 
 @cache
@@ -42,25 +40,17 @@ def multiply(
     index = index_of(crow, col, -(-shape[1] // c), transpose=transpose)
     block, lanes = (rows, inner), host().lanes
     together, vectors, k_block = tile_of(block, index, k)
-    plan = _slices.get(
-        (crow, col),
-        (block, transpose, k, k_block, together),
-        lambda: slices_of(index, block, k, k_block, together),
-    )
+    plan = remembered(crow, col, index, block, k, k_block, together, transpose=transpose)
     biases = bias_rows(bias, index.block_rows * rows)
     fields = {
+        **plan.fields(),
         "k": k,
         "m": m,
         "k_block": k_block,
         "k_blocks": plan.k_blocks,
         "chunks": plan.chunks,
-        "chunk_rows": CHUNK // rows * rows,
+        "chunk_rows": plan.chunk_rows,
         "slots": plan.slots,
-        "table": plan.table.data_ptr(),
-        "lengths": plan.lengths.data_ptr(),
-        "rows": plan.rows.data_ptr(),
-        "index": plan.index.data_ptr(),
-        "source": plan.source.data_ptr(),
         "values": values.data_ptr(),
         "bias": biases.data_ptr(),
         "packed": scratch("packed", 4 * plan.slots * rows * inner + 1024)
@@ -75,7 +65,7 @@ def multiply(
         tiles = x.batch * -(-(stop - start) // kernel.columns)
         whole = tiles % threads == 0 or tiles >= 4 * threads
         panel_bytes = plan.k_blocks * (k_block + inner) * kernel.row_bytes + _SKEW
-        stage_bytes = kernel.stage_rows * kernel.row_bytes
+        stage_bytes = kernel.stage_bytes(plan.chunk_rows)
         LAYOUT.fill(
             call,
             **fields,

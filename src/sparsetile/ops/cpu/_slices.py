@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from sparsetile.ops.cpu._index import Index
+from sparsetile.ops.cpu._memo import TensorMemo
 
-CHUNK = 1024  # rows of a chunk: its results stay in the second cache
+_CHUNKS = 4  # at least, so that threads find work in a short matrix
+_CHUNK_ROWS = (128, 1024)  # bounds of a chunk's rows: its results stay in the second cache
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Slices:
     """The blocks of a matrix in sliced order. A *slot* holds a block, or padding."""
 
     k_block: int  # columns of a k-block
+    chunk_rows: int  # rows of a chunk
     chunks: int
     k_blocks: int
     table: Tensor  # int64[chunks, k_blocks, 3]: first slice, last slice, first slot
@@ -30,6 +33,33 @@ class Slices:
     index: Tensor  # uint16[slots]: first row of the block within the k-block's panel
     source: Tensor  # int32[slots]: the block of the values in each slot, -1 for padding
     slots: int
+
+    def fields(self) -> dict[str, int]:
+        """Give the addresses that kernels take."""
+        names = ("table", "lengths", "rows", "index", "source")
+        return {name: getattr(self, name).data_ptr() for name in names}
+
+
+_made: TensorMemo[Slices] = TensorMemo(most=512)
+
+
+def remembered(
+    crow: Tensor,
+    col: Tensor,
+    index: Index,
+    block: tuple[int, int],
+    k: int,
+    k_block: int,
+    together: int,
+    *,
+    transpose: bool,
+) -> Slices:
+    """Return :func:`slices_of` the index of a pattern, made once while its tensors stay as they are."""
+    return _made.get(
+        (crow, col),
+        (block, k, k_block, together, transpose),
+        lambda: slices_of(index, block, k, k_block, together),
+    )
 
 
 def slices_of(index: Index, block: tuple[int, int], k: int, k_block: int, together: int) -> Slices:
@@ -44,8 +74,10 @@ def slices_of(index: Index, block: tuple[int, int], k: int, k_block: int, togeth
     """
     height, width = block
     col = index.col.numpy()[: index.nnzb].astype(np.int64)
-    chunk_rows, block_rows = max(1, CHUNK // height), index.block_rows
-    chunks, k_blocks = -(-block_rows // chunk_rows), max(1, -(-k // k_block))
+    block_rows = index.block_rows
+    chunk_rows = min(max(-(-block_rows * height // _CHUNKS), _CHUNK_ROWS[0]), _CHUNK_ROWS[1])
+    chunk = max(1, chunk_rows // height)  # block rows
+    chunks, k_blocks = -(-block_rows // chunk), max(1, -(-k // k_block))
     row = np.repeat(np.arange(block_rows), np.diff(index.crow.numpy()))
     segment = row * k_blocks + col * width // k_block
     counts = np.bincount(segment, minlength=block_rows * k_blocks)
@@ -55,7 +87,7 @@ def slices_of(index: Index, block: tuple[int, int], k: int, k_block: int, togeth
     lengths, rows, source = [], [], []
     slices = slots = 0
     for c in range(chunks):
-        these = slice(c * chunk_rows, (c + 1) * chunk_rows)
+        these = slice(c * chunk, (c + 1) * chunk)
         for b in range(k_blocks):
             count, start = counts[these, b], starts[these, b]
             order = np.argsort(-count, kind="stable")[: np.count_nonzero(count)]
@@ -67,7 +99,7 @@ def slices_of(index: Index, block: tuple[int, int], k: int, k_block: int, togeth
             table[c, b] = slices, slices + n, slots
             lengths.append(length)
             # rows that fill up the last slice add their zeros past the end of the chunk
-            rows.append(np.where(real, padded * height, CHUNK))
+            rows.append(np.where(real, padded * height, chunk * height))
             source.append(_slots(padded, real, length, count, start, together))
             slices, slots = slices + n, slots + len(source[-1])
     found = np.concatenate(source) if source else np.zeros(0, np.int64)
@@ -78,6 +110,7 @@ def slices_of(index: Index, block: tuple[int, int], k: int, k_block: int, togeth
     position[held] = index.position.numpy()[found[held]]
     return Slices(
         k_block,
+        chunk * height,
         chunks,
         k_blocks,
         torch.from_numpy(table),
