@@ -212,6 +212,15 @@ def speed_curves(ax: Any, cells: Sequence[tuple[int, float, float]], faint: str)
     ax.set_yscale("log", base=2)
     ax.plot(densities, [1 / d for d in densities], ":", color=faint, label="1 / density", lw=1.2)
     ax.axhline(1.0, color=faint, linewidth=1.0)
+    ax.annotate(
+        "dense",
+        (0, 1),
+        (4, 3),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        color=faint,
+        fontsize=9,
+    )
     for block in sorted({block for block, _, _ in cells}, reverse=True):
         points = sorted((d, s) for b, d, s in cells if b == block)
         ax.plot(
@@ -221,7 +230,7 @@ def speed_curves(ax: Any, cells: Sequence[tuple[int, float, float]], faint: str)
             color=BLOCK_COLORS.get(block, "#555555"),
             label=f"blocks {block}×{block}" if block > 1 else "unstructured 1×1",
         )
-    ax.set_xticks(densities, [f"{d:g}" for d in densities])
+    ax.set_xticks(densities, [_share(d) for d in densities])
     ax.minorticks_off()
     low, high = ax.get_ylim()
     ticks = [2.0**p for p in range(-6, 8) if low <= 2.0**p <= high]
@@ -229,3 +238,8 @@ def speed_curves(ax: Any, cells: Sequence[tuple[int, float, float]], faint: str)
     ax.set_xlabel("density")
     ax.set_ylabel("speed-up over dense")
     ax.legend(fontsize=9)
+
+
+def _share(density: float) -> str:
+    whole = round(1 / density)
+    return f"1/{whole}" if abs(density * whole - 1) < 1e-3 else f"{density:.2g}"

@@ -48,8 +48,8 @@ def config_of(objective: Objective, size: ModelSize) -> Any:
             resid_pdrop=0.0,
             embd_pdrop=0.0,
             attn_pdrop=0.0,
-            # GPT-2's own spelling of this function runs as eight passes over the features.
-            activation_function="gelu_pytorch_tanh",
+            # GPT-2's approximation of this function, made to be cheap, is three times slower here.
+            activation_function="gelu",
             bos_token_id=None,
             eos_token_id=None,
             use_cache=False,
