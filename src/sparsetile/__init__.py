@@ -1,5 +1,49 @@
 """Block-sparse matrix products and always-sparse training for PyTorch."""
 
+from sparsetile import matrix, nn, ops, train
 from sparsetile._version import __version__
+from sparsetile.matrix import (
+    BSR,
+    Pattern,
+    banded_pattern,
+    block_diagonal_pattern,
+    causal_pattern,
+    gather_blocks,
+    pattern_from_dense,
+    pattern_of,
+    random_pattern,
+    scatter_blocks,
+    spy,
+    spy_svg,
+)
+from sparsetile.nn import densify_, sparsify_, summary
+from sparsetile.ops import backend, backends, last_kernel, linear, sddmm, spmm
 
-__all__ = ["__version__"]
+__all__ = [
+    "BSR",
+    "Pattern",
+    "__version__",
+    "backend",
+    "backends",
+    "banded_pattern",
+    "block_diagonal_pattern",
+    "causal_pattern",
+    "densify_",
+    "gather_blocks",
+    "last_kernel",
+    "linear",
+    "matrix",
+    "nn",
+    "ops",
+    "pattern_from_dense",
+    "pattern_of",
+    "random_pattern",
+    "scatter_blocks",
+    "sddmm",
+    "sparsify_",
+    "spmm",
+    "spy",
+    "spy_svg",
+    "summary",
+    "train",
+]

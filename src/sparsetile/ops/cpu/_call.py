@@ -19,7 +19,7 @@ class Layout:
         pointers: Names of the fields that hold addresses.
     """
 
-    def __init__(self, integers: str, pointers: str):
+    def __init__(self, integers: str, pointers: str) -> None:
         self._pointers = frozenset(pointers.split())
         self._slot = {
             name: slot

@@ -1,9 +1,9 @@
 """The sampled dense-dense kernel for blocks of at most four numbers: dot products along the sum.
 
-Vectors run along the sum. A slice of B's columns stays in the first cache, a chunk of A's rows in the
-second; S rows and a few of their stored blocks give one vector's worth of dot products at once, which
-a transposing reduction turns into consecutive numbers of the result. The blocks come in the same
-sliced order as the product's.
+Vectors run along the sum. A slice of B's columns stays in the first cache, a chunk of A's rows in
+the second; S rows and a few of their stored blocks give one vector's worth of dot products at once,
+which a transposing reduction turns into consecutive numbers of the result. The blocks come in the
+same sliced order as the product's.
 """
 
 from dataclasses import dataclass

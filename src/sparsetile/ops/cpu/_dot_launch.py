@@ -9,7 +9,7 @@ from sparsetile.ops.cpu._dot import _RUN, LAYOUT, DotKernel
 from sparsetile.ops.cpu._index import index_of
 from sparsetile.ops.cpu._isa import host
 from sparsetile.ops.cpu._jit import load
-from sparsetile.ops.cpu._operand import Dense
+from sparsetile.ops.cpu._operand import Dense, clear_padding
 from sparsetile.ops.cpu._scratch import scratch
 from sparsetile.ops.cpu._slices import remembered
 from sparsetile.ops.cpu._threads import run, thread_count
@@ -25,14 +25,14 @@ def _compiled(kernel: DotKernel) -> dict[str, int]:
 def sample(
     a: Dense, b: Dense, crow: Tensor, col: Tensor, blocksize: tuple[int, int], reduce: bool
 ) -> Tensor:
-    """Compute the stored blocks of a[B, m, t] · b[B, t, k] -> [nnzb, r, c], or one set a batch item.
+    """Compute the stored blocks of a[B, m, t] · b[B, t, k]: one set, or one for each batch item.
 
     ``a`` counts its columns along t, ``b`` along k. Blocks hold 1, 2 or 4 numbers.
     """
     (m, t), k, (r, c), lanes = a.tensor.shape[1:], b.columns, blocksize, host().lanes
     nnzb, sets = len(col), 1 if reduce else a.batch
     out = torch.empty(sets, nnzb, r, c)
-    if t == 0 or a.batch == 0:
+    if t == 0 or a.batch == 0 or nnzb == 0:
         return out.zero_()[0] if reduce else out.zero_()
     together = max(1, min(4, lanes // (r * c)))
     kernel = DotKernel(lanes, blocksize, together, 4, not a.by_rows, b.by_rows)
@@ -76,6 +76,7 @@ def sample(
             target = out[0 if reduce else item]
             LAYOUT.fill(call, tasks=-(-plan.slots // _RUN), values=target.data_ptr())
             run(workers["scatter"], call, threads)
+    clear_padding(out, crow, col, (m, k))
     return out[0] if reduce else out
 
 

@@ -1,4 +1,4 @@
-"""A small structured emitter of LLVM IR text: typed values, loops that carry registers, functions."""
+"""A small structured emitter of LLVM IR text: typed values, loops that carry registers."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ ATTRIBUTES = (
 
 @dataclass(frozen=True)
 class Value:
-    """A name of the IR and its type: ``%v3`` of type ``<16 x float>``, or the constant ``7`` of type ``i64``."""
+    """A name of the IR and its type, such as ``%v3`` of ``<16 x float>`` or ``7`` of ``i64``."""
 
     name: str
     type: str
@@ -57,7 +57,9 @@ class Function:
     of values become 64-bit constants.
     """
 
-    def __init__(self, name: str, args: Sequence[tuple[str, str]], *, internal: bool = False):
+    def __init__(
+        self, name: str, args: Sequence[tuple[str, str]], *, internal: bool = False
+    ) -> None:
         self.name = name
         self.args = [Value(f"%{arg}", type_.split()[0]) for arg, type_ in args]
         linkage = "internal " if internal else ""
@@ -209,7 +211,7 @@ class Function:
         return self.let(a.type, f"fadd {a}, {b.name}")
 
     def lanes_below(self, count: Value, lanes: int) -> Value:
-        """Mask of the lanes whose number is less than ``count`` (which may be negative or large)."""
+        """Mask of the lanes whose number is less than ``count``, which may be negative."""
         many = self.splat(count, lanes)
         numbers = ", ".join(f"i64 {lane}" for lane in range(lanes))
         return self.let(vector(lanes, "i1"), f"icmp sgt {many}, <{numbers}>")

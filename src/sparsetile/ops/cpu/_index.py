@@ -39,7 +39,7 @@ _made: TensorMemo[Index] = TensorMemo(most=512)
 
 
 def index_of(crow: Tensor, col: Tensor, block_columns: int, *, transpose: bool) -> Index:
-    """Return the index of a pattern, made once and remembered while its tensors stay as they are."""
+    """Return the index of a pattern, made once while its tensors stay as they are."""
     return _made.get(
         (crow, col), (block_columns, transpose), lambda: _make(crow, col, block_columns, transpose)
     )
@@ -47,6 +47,7 @@ def index_of(crow: Tensor, col: Tensor, block_columns: int, *, transpose: bool) 
 
 def _make(crow: Tensor, col: Tensor, block_columns: int, transpose: bool) -> Index:
     rows, columns = crow.numpy().astype(np.int32), col.numpy().astype(np.int32)
+    _check(rows, columns, block_columns)
     if not transpose:
         position = np.arange(len(columns), dtype=np.int32)
     else:
@@ -61,3 +62,17 @@ def _make(crow: Tensor, col: Tensor, block_columns: int, transpose: bool) -> Ind
         )
     padded = [torch.from_numpy(np.pad(array, (0, _SLACK))) for array in (columns, position)]
     return Index(torch.from_numpy(rows), padded[0], padded[1], len(col))
+
+
+def _check(rows: np.ndarray, columns: np.ndarray, block_columns: int) -> None:
+    """Refuse indices that would lead a kernel astray: buffers can be overwritten by anybody."""
+    if rows[0] != 0 or rows[-1] != len(columns) or (np.diff(rows) < 0).any():
+        raise ValueError(
+            f"crow_indices must rise from 0 to the number of blocks, {len(columns)}; "
+            f"they run from {rows[0]} to {rows[-1]}; write both index buffers together"
+        )
+    if len(columns) and not 0 <= columns.min() <= columns.max() < block_columns:
+        raise ValueError(
+            f"col_indices run from {columns.min()} to {columns.max()}; "
+            f"the matrix has block columns 0 to {block_columns - 1}"
+        )

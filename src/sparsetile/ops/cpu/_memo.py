@@ -14,12 +14,12 @@ T = TypeVar("T")
 class TensorMemo(Generic[T]):
     """A bounded memory keyed by the identity and the version counter of tensors.
 
-    Identity is that of the storage, so a detached view of a buffer, as compiled graphs make it, finds
-    what the buffer itself left. Tensors made under inference mode have no version counter; nothing
-    made from them is remembered.
+    Identity is that of the storage, so a detached view of a buffer, as compiled graphs make it,
+    finds what the buffer itself left. Tensors made under inference mode have no version counter;
+    nothing made from them is remembered.
     """
 
-    def __init__(self, most: int):
+    def __init__(self, most: int) -> None:
         self._most = most
         self._kept: OrderedDict[Hashable, tuple[list[StorageWeakRef], T]] = OrderedDict()
         self._lock = Lock()

@@ -1,4 +1,4 @@
-"""Operands as the kernels take them: dense ones by address and stride, values without stray padding."""
+"""Operands as the kernels take them: dense ones by address and stride, values without padding."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Dense:
-    """A batch of dense matrices ``[batch, height, columns]`` whose columns are multiplied one by one.
+    """A batch of dense matrices ``[batch, height, columns]``, multiplied column by column.
 
     ``by_rows`` tells that a column is contiguous (the matrix is stored ``[columns, height]``),
     otherwise that a row is.
@@ -19,7 +19,7 @@ class Dense:
 
     @classmethod
     def of(cls, tensor: Tensor) -> "Dense":
-        """Take ``[batch, height, columns]`` of any strides, copying only where neither axis is dense."""
+        """Take ``[batch, height, columns]``, copied only where neither axis is contiguous."""
         _, height, columns = tensor.shape
         _, down, across = tensor.stride()
         if down == 1 or height == 1:
@@ -60,9 +60,9 @@ def without_padding(
 ) -> Tensor:
     """Return contiguous values whose padding cannot be felt.
 
-    Padding of a ragged block may hold anything. In rows of the result it does no harm, since those are
-    not stored; where it would multiply (``columns``, or rows for the transpose) it is zeroed, in a
-    copy made only for ragged patterns.
+    Padding of a ragged block may hold anything. In rows of the result it does no harm, since those
+    are not stored; where it would multiply (``columns``, or rows for the transpose) it is zeroed,
+    in a copy made only for ragged patterns.
     """
     values = values.detach().contiguous()
     (m, k), (_, r, c) = shape, values.shape
@@ -73,6 +73,15 @@ def without_padding(
         values = values.clone()
         values[int(crow[-2]) :, m % r :] = 0
     return values
+
+
+def clear_padding(blocks: Tensor, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> None:
+    """Zero the padding of computed blocks ``[sets, nnzb, r, c]``: an infinity may have met it."""
+    (m, k), (r, c) = shape, blocks.shape[2:]
+    if k % c:
+        blocks[:, col == k // c, :, k % c :] = 0
+    if m % r:
+        blocks[:, int(crow[-2]) :, m % r :] = 0
 
 
 def bias_rows(bias: Tensor | None, rows: int) -> Tensor:

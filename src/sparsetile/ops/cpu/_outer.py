@@ -2,9 +2,9 @@
 
 For a stretch of the sum, B is packed by block column to panels ``[t][c]``; a group of rows of A is
 packed to ``[t][rows]`` in the first cache. Several stored blocks of a block row are then summed at
-once. A wide block (c over half a vector) multiplies vectors of B by broadcast numbers of A. A narrow
-one puts several of its rows into one vector: numbers of A are spread over c lanes each, and c numbers
-of B are repeated; both cost loads alone, no shuffles in the loop.
+once. A wide block (c over half a vector) multiplies vectors of B by broadcast numbers of A. A
+narrow one puts several of its rows into one vector: numbers of A are spread over c lanes each, and
+c numbers of B are repeated; both cost loads alone, no shuffles in the loop.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class OuterKernel:
 
     @property
     def vectors(self) -> int:
-        """Vectors that one stored block takes for one row group (wide), or for all rows (narrow)."""
+        """Vectors that a stored block takes: for one of its rows (wide), or for all (narrow)."""
         r = self.block[0]
         return self.width // self.lanes if self.wide else -(-r * self.width // self.lanes)
 
@@ -61,7 +61,7 @@ class OuterKernel:
 
     @property
     def row_vectors(self) -> int:
-        """Vectors of a packed row of A: its group, and what spreading the last block row reads on."""
+        """Vectors of a packed row of A: a group, and what spreading its end reads on."""
         rows = (self.group - 1) * self.block[0] + self.padded[0]
         return -(-rows // self.lanes)
 
@@ -252,7 +252,7 @@ class OuterKernel:
                     add(i, j, held[j], passing)
 
     def _spread(self) -> Function:
-        """Emit the spreading of packed rows of A: each number over as many lanes as a block has columns."""
+        """Emit the spreading of packed A: each number over as many lanes as a block has columns."""
         args = [("packed", "ptr noalias readonly"), ("spread", "ptr noalias"), ("height", "i64")]
         f = Function("spread", args, internal=True)
         packed, spread, height = f.args

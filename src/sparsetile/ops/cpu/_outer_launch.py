@@ -10,7 +10,7 @@ from sparsetile.ops.cpu._index import index_of
 from sparsetile.ops.cpu._isa import host
 from sparsetile.ops.cpu._jit import load
 from sparsetile.ops.cpu._memo import TensorMemo
-from sparsetile.ops.cpu._operand import Dense
+from sparsetile.ops.cpu._operand import Dense, clear_padding
 from sparsetile.ops.cpu._outer import LAYOUT, OuterKernel
 from sparsetile.ops.cpu._scratch import scratch
 from sparsetile.ops.cpu._threads import run, thread_count
@@ -31,7 +31,7 @@ def _compiled(kernel: OuterKernel) -> dict[str, int]:
 def sample(
     a: Dense, b: Dense, crow: Tensor, col: Tensor, blocksize: tuple[int, int], reduce: bool
 ) -> Tensor:
-    """Compute the stored blocks of a[B, m, t] · b[B, t, k] -> [nnzb, r, c], or one set a batch item.
+    """Compute the stored blocks of a[B, m, t] · b[B, t, k]: one set, or one for each batch item.
 
     ``a`` counts its columns along t, ``b`` along k.
     """
@@ -51,6 +51,7 @@ def sample(
     elif nnzb:
         _sum(kernel, a, b, crow, col, padded, m, k, t)
     out = padded if kernel.padded == blocksize else padded[:, :, :r, :c].contiguous()
+    clear_padding(out, crow, col, (m, k))
     return out[0] if reduce else out
 
 

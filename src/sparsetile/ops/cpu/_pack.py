@@ -11,8 +11,8 @@ def pack_rows(name: str, lanes: int, vectors: int) -> Function:
     """Emit the packing of ``x[n, k]`` with k contiguous: a transpose in registers.
 
     The function takes ``x, stride, n, k0, k1, k, panel``: the address of the tile's first row, the
-    bytes between rows, the rows there are, the panel rows to write (``k0`` and ``k1`` multiples of the
-    lanes) and the length of a row of x. Columns past n and panel rows past k are zero.
+    bytes between rows, the rows there are, the panel rows to write (``k0`` and ``k1`` multiples of
+    the lanes) and the length of a row of x. Columns past n and panel rows past k are zero.
     """
     f = _pack_function(name)
     x, stride, n, k0, k1, k, panel = f.args

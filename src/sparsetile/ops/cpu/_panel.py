@@ -1,9 +1,9 @@
-"""The block-row panel kernel: R rows of the block-sparse matrix by T vectors of columns in registers.
+"""The block-row panel kernel: R rows of the matrix by T vectors of columns in registers.
 
 A tile of columns of the dense operand is packed to a panel ``[k][T vectors]``; each group of R rows
 then runs over the stored blocks of its block row, and its R·T sums leave the registers once, at the
-end of the row. Blocks are read where they lie (row-major, in any order), so no copy of the values is
-ever made. The same code multiplies by the transpose, reading blocks down their columns.
+end of the row. Blocks are read where they lie (row-major, in any order), so no copy of the values
+is ever made. The same code multiplies by the transpose, reading blocks down their columns.
 """
 
 from dataclasses import dataclass

@@ -1,13 +1,12 @@
 """Choosing, compiling and running the panel kernel for one product."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
-import torch
 from torch import Tensor
 
-from sparsetile.ops.cpu._index import index_of
+from sparsetile.ops.cpu._index import Index, index_of
 from sparsetile.ops.cpu._isa import host
 from sparsetile.ops.cpu._jit import load
 from sparsetile.ops.cpu._operand import Dense, bias_rows, without_padding
@@ -78,7 +77,7 @@ def multiply(
         _launch(kernel, fields, index, tiles=x.batch * -(-(stop - start) // kernel.columns))
 
 
-def _launch(kernel: PanelKernel, fields: dict[str, int], index: "Index", tiles: int) -> None:
+def _launch(kernel: PanelKernel, fields: dict[str, int], index: Index, tiles: int) -> None:
     threads, workers = thread_count(), _compiled(kernel)
     panel_bytes = fields["height"] * 4 * kernel.columns + _SKEW
     stage_bytes = 4 * kernel.columns * kernel.stage_rows

@@ -1,8 +1,8 @@
 """The sliced kernel, for small blocks: S short rows at once, the dense operand in the first cache.
 
-One number of the dense operand serves only the few rows of a small block, so what counts is how near
-it lies. A k-block's slice of the panel stays in the first cache while all rows of a chunk pass over
-it; their sums are added to a stage in the second cache, which is stored once, at the end.
+One number of the dense operand serves only the few rows of a small block, so what counts is how
+near it lies. A k-block's slice of the panel stays in the first cache while all rows of a chunk pass
+over it; their sums are added to a stage in the second cache, which is stored once, at the end.
 """
 
 from dataclasses import dataclass
@@ -83,7 +83,7 @@ class SlicedKernel:
         return f
 
     def _worker(self, name: str) -> Function:
-        """Task = a column tile (``whole``), a k-block of one (``pack``), a chunk of one (``rows``)."""
+        """Task = a column tile (``whole``), or its k-block (``pack``) or chunk (``rows``)."""
         f, a = LAYOUT.function(name)
         ticket = f.take(a["ticket"]) if name != "pack" else i64(0)
         stage = f.at(a["stages"], f.mul(ticket, a["stage_bytes"]))
@@ -143,7 +143,7 @@ class SlicedKernel:
         n: Value,
         chunk: Value,
     ) -> None:
-        """Multiply the rows of a chunk: bias into the stage, all k-blocks onto it, then out to y."""
+        """Multiply the rows of a chunk: bias into the stage, all k-blocks onto it, out to y."""
         row = f.mul(chunk, a["chunk_rows"])
         rows = f.least(f.sub(a["m"], row), a["chunk_rows"])
         with f.loop(0, rows) as biases:
@@ -176,13 +176,13 @@ class SlicedKernel:
         step = i64(4) if self.y_by_rows else a["y_stride"]
         f.call("unpack", stage, f.at(y, f.mul(row, step)), a["y_stride"], rows, n)
 
-    # --- the product -------------------------------------------------------------------------------
+    # --- the product ----------------------------------------------------------------------------
 
     def _core(self) -> Function:
         """Emit the walk over the slices of one (chunk, k-block).
 
-        ``stream`` is what goes along with the slots: the packed blocks, or, for blocks read where they
-        lie, their positions among the values.
+        ``stream`` is what goes along with the slots: the packed blocks, or, for blocks read where
+        they lie, their positions among the values.
         """
         (height, width), S, T, v = self.block, self.slice_rows, self.vectors, vector(self.lanes)
         args = [("panel", "ptr noalias readonly"), ("stage", "ptr noalias"), ("first", "i64")]

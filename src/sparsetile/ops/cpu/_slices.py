@@ -1,9 +1,9 @@
 """The sliced order of small blocks: what a sliced kernel walks through, made once per pattern.
 
-Columns are cut into k-blocks whose slice of the dense operand fits the first cache, rows into chunks
-whose results fit the second. Within one (chunk, k-block) the block rows are sorted by how many blocks
-they hold there and taken S at a time: a *slice*. Its blocks are stored ``[j][S]``, so one trip count
-serves S rows and hardly changes from slice to slice.
+Columns are cut into k-blocks whose slice of the dense operand fits the first cache, rows into
+chunks whose results fit the second. Within one (chunk, k-block) the block rows are sorted by how
+many blocks they hold there and taken S at a time: a *slice*. Its blocks are stored ``[j][S]``, so
+one trip count serves S rows and hardly changes from slice to slice.
 """
 
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def remembered(
     *,
     transpose: bool,
 ) -> Slices:
-    """Return :func:`slices_of` the index of a pattern, made once while its tensors stay as they are."""
+    """Return :func:`slices_of` the index of a pattern, made once while its tensors stay."""
     return _made.get(
         (crow, col),
         (block, k, k_block, together, transpose),

@@ -49,7 +49,7 @@ def _function(address: int) -> Callable[..., None]:
 
 @cache
 def _pool() -> Callable[[int, Any, int], None]:
-    """Find ``GOMP_parallel`` in the OpenMP library that torch loaded; else use a pool of our own."""
+    """Find ``GOMP_parallel`` in the OpenMP library that torch loaded, else make a pool."""
     for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*")):
         gomp = getattr(ctypes.CDLL(str(path)), "GOMP_parallel", None)
         if gomp is not None:
