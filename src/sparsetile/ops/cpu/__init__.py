@@ -1,5 +1,7 @@
 """The CPU back end: LLVM kernels written by Python, for float32."""
 
+from types import ModuleType
+
 import torch
 from torch import Tensor
 
@@ -57,11 +59,11 @@ def _multiply(
     transpose: bool,
 ) -> None:
     _, r, c = values.shape
+    rows, inner = (c, r) if transpose else (r, c)
+    family = _sliced_launch if rows < 8 and inner <= 32 else _panel_launch
     if y.numel():
-        rows, inner = (c, r) if transpose else (r, c)
-        family = _sliced_launch if rows < 8 and inner <= 32 else _panel_launch
         family.multiply(values, crow, col, Dense.of(x), Dense.of(y), bias, shape, transpose)
-    _dispatch.ran(f"cpu:{op}_f32_b{r}x{c}{'_t' if transpose else ''}")
+    _note(op, (r, c), "_t" if transpose else "", family)
 
 
 def sddmm(
@@ -70,5 +72,10 @@ def sddmm(
     """Compute the stored blocks of a[B, m, t] · b[B, t, k], each or summed over B."""
     family = _dot_launch if blocksize[0] * blocksize[1] in (1, 2, 4) else _outer_launch
     out = family.sample(Dense.of(a), Dense.of(b), crow, col, blocksize, reduce)
-    _dispatch.ran(f"cpu:sddmm_f32_b{blocksize[0]}x{blocksize[1]}")
+    _note("sddmm", blocksize, "", family)
     return out
+
+
+def _note(op: str, blocksize: tuple[int, int], way: str, family: ModuleType) -> None:
+    kind = family.__name__.rpartition("._")[2].removesuffix("_launch")
+    _dispatch.ran(f"cpu:{op}_f32_b{blocksize[0]}x{blocksize[1]}{way}/{kind}")

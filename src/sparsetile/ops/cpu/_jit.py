@@ -58,9 +58,9 @@ def load(ir: str, names: Sequence[str]) -> dict[str, int]:
     return {name: engine.get_function_address(name) for name in names}
 
 
-def assembly(ir: str, isa: Isa | None = None) -> str:
-    """Return the assembly of a module, for reading and for tests of the generated code."""
-    return _target_machine(isa or host()).emit_assembly(_parse(ir))
+def assembly(ir: str, isa: Isa | None = None, triple: str | None = None) -> str:
+    """Return the assembly of a module, for this processor or another, to be read or tested."""
+    return _target_machine(isa or host(), triple).emit_assembly(_parse(ir))
 
 
 def _parse(ir: str) -> Any:
@@ -71,13 +71,18 @@ def _parse(ir: str) -> Any:
     return module
 
 
-def _target_machine(isa: Isa) -> Any:
+def _target_machine(isa: Isa, triple: str | None = None) -> Any:
     """Make LLVM's code generator. No IR passes run: the emitter already writes what they would."""
     import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
+    if triple is None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        target = llvm.Target.from_default_triple()
+    else:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        target = llvm.Target.from_triple(triple)
     return target.create_target_machine(
         cpu=isa.cpu, features=isa.features, opt=3, reloc="default", codemodel="jitdefault"
     )

@@ -37,6 +37,11 @@ class PanelKernel:
         return self.lanes * self.tile[1]
 
     @property
+    def unroll(self) -> int:
+        """Columns of a block multiplied in one straight run of code, at most."""
+        return 16 if self.lanes == 16 else 8  # longer runs make LLVM spill where registers are few
+
+    @property
     def band(self) -> int:
         """Block rows of a stage."""
         return max(1, _BAND // self.block[0])
@@ -123,8 +128,10 @@ class PanelKernel:
         panel, y, n, first, last, stage, crow, col, position, values, bias, stride, m = f.args
         with f.loop(first, last, self.band) as bands:
             stop = f.least(f.add(bands.index, self.band), last)
-            f.call("core", panel, bands.index, stop, stage, crow, col, position, values, bias)
             row = f.mul(bands.index, self.block[0])
+            coming = f.at(y, f.mul(row, 4))
+            shared = [stage, crow, col, position, values, bias]
+            f.call("core", panel, bands.index, stop, *shared, coming, stride)
             rows = f.least(f.sub(f.mul(stop, self.block[0]), row), f.sub(m, row))
             step = i64(4) if self.y_by_rows else stride
             f.call("unpack", stage, f.at(y, f.mul(row, step)), stride, rows, n)
@@ -133,8 +140,8 @@ class PanelKernel:
     def _core(self) -> Function:
         (r, c), (R, T) = self.block, self.tile
         names = ["panel", "first", "last", "stage", "crow", "col", "position", "values", "bias"]
-        f = _function("core", names)
-        panel, first, last, stage, crow, col, position, values, bias = f.args
+        f = _function("core", [*names, "y", "y_stride"])
+        panel, first, last, stage, crow, col, position, values, bias, y, y_stride = f.args
         with f.loop(first, last) as rows:
             start, stop = f.load_index(crow, rows.index), f.load_index(crow, f.add(rows.index, 1))
             with f.loop(0, r, R) as groups:
@@ -143,6 +150,8 @@ class PanelKernel:
                 sums = []
                 for i in range(R):
                     sums += [f.splat(f.load("float", f.at(biases, 4 * i)), self.lanes)] * T
+                row = f.add(f.mul(f.sub(rows.index, first), r), groups.index)
+                self._prefetch_result(f, y, y_stride, row)
                 with f.loop(start, stop, carry=sums) as blocks:
                     here = f.load_index(position, blocks.index)
                     ahead = f.load_index(position, f.add(blocks.index, 1))
@@ -150,18 +159,31 @@ class PanelKernel:
                     coming = f.at(strip, f.mul(ahead, 4 * r * c))
                     x = f.at(panel, f.mul(f.load_index(col, blocks.index), 4 * self.columns * c))
                     blocks.carry(self._block(f, x, block, coming, blocks.values))
-                row = f.add(f.mul(f.sub(rows.index, first), r), groups.index)
                 target = f.at(stage, f.mul(row, 4 * self.columns))
                 for i, value in enumerate(blocks.results):
                     f.store(value, f.at(target, 4 * self.lanes * i), align=4 * self.lanes)
         return f
+
+    def _prefetch_result(self, f: Function, y: Value, stride: Value, row: Value) -> None:
+        """Ask for lines of y that the band will be stored to, a share for each group of rows."""
+        if not self.y_by_rows:
+            return
+        a_line = 64 // 4
+        shares = max(1, a_line // self.tile[0])  # groups of rows that share the lines
+        share = self.columns // shares
+        line = f.mul(f.div(row, a_line), 64)
+        column = f.mul(f.rem(f.div(row, self.tile[0]), shares), share)
+        target = f.at(f.at(y, line), f.mul(column, stride))
+        for _ in range(share):
+            f.prefetch(target, write=True)
+            target = f.at(target, stride)
 
     def _block(
         self, f: Function, x: Value, block: Value, coming: Value, sums: list[Value]
     ) -> list[Value]:
         """Multiply R rows of one block, all its c columns, with c rows of the panel."""
         r, c = self.block
-        step = next(s for s in range(min(c, 16), 0, -1) if c % s == 0)
+        step = next(s for s in range(min(c, self.unroll), 0, -1) if c % s == 0)
         if step == c:
             return self._columns(f, x, block, coming, sums, c)
         with f.loop(0, c, step, carry=sums) as inner:

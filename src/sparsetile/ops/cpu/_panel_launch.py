@@ -49,12 +49,12 @@ def multiply(
     values = without_padding(values, crow, col, shape, columns=not transpose)
     index = index_of(crow, col, -(-shape[1] // c), transpose=transpose)
     biases = bias_rows(bias, index.block_rows * rows)
-    lanes = host().lanes
+    lanes, registers = host().lanes, host().registers
     for start, stop, vectors in _stretches(x.columns, lanes):
         kernel = PanelKernel(
             lanes=lanes,
             block=(rows, inner),
-            tile=(_tile_rows(rows, vectors), vectors),
+            tile=(tile_rows(rows, vectors, registers), vectors),
             transposed=transpose,
             x_by_rows=x.by_rows,
             y_by_rows=y.by_rows,
@@ -120,7 +120,7 @@ def _stretches(columns: int, lanes: int) -> Iterator[tuple[int, int, int]]:
             at = stop
 
 
-def _tile_rows(rows: int, vectors: int) -> int:
+def tile_rows(rows: int, vectors: int, registers: int) -> int:
     """Choose R: the most rows that divide the block and whose sums fit the registers."""
-    room = {32: {1: 16, 2: 8, 3: 8}, 16: {1: 8, 2: 4, 3: 4}}[host().registers][vectors]
+    room = {32: {1: 16, 2: 8, 3: 8}, 16: {1: 8, 2: 4, 3: 4}}[registers][vectors]
     return max(d for d in range(1, room + 1) if rows % d == 0)

@@ -196,13 +196,13 @@ class SlicedKernel:
         step = 4 * S if self.direct else 4 * S * height * width
         with f.loop(first, last, carry=[index, stream]) as slices:
             length = f.load_index(lengths, slices.index)
-            sums = [zero(v)] * (S * height * T)
-            targets = []
-            for u in range(S):
-                row = f.load_index(rows, f.add(f.mul(slices.index, S), u))
-                targets.append(f.at(stage, f.mul(row, self.row_bytes)))
+            targets, sums = self._targets(f, stage, rows, slices.index), []
+            for target in targets:
+                for i in range(height * T):
+                    sums.append(f.load(v, f.at(target, 4 * self.lanes * i), align=4 * self.lanes))
+            for target in self._targets(f, stage, rows, f.add(slices.index, 1)):
                 for line in range(0, height * self.row_bytes, 64):
-                    f.prefetch(f.at(targets[u], line), write=True)
+                    f.prefetch(f.at(target, line), write=True)
             with f.loop(0, length, carry=[*slices.values, *sums]) as loop:
                 index, stream, *sums = loop.values
                 blocks = self._addresses(f, stream, values, zeros)
@@ -213,9 +213,16 @@ class SlicedKernel:
             for u, target in enumerate(targets):
                 for i in range(height * T):
                     at = f.at(target, 4 * self.lanes * i)
-                    old = f.load(v, at, align=4 * self.lanes)
-                    f.store(f.fadd(old, sums[u * height * T + i]), at, align=4 * self.lanes)
+                    f.store(sums[u * height * T + i], at, align=4 * self.lanes)
         return f
+
+    def _targets(self, f: Function, stage: Value, rows: Value, slice_: Value) -> list[Value]:
+        """Find where the S block rows of a slice lie in the stage."""
+        first = f.mul(slice_, self.slice_rows)
+        return [
+            f.at(stage, f.mul(f.load_index(rows, f.add(first, u)), self.row_bytes))
+            for u in range(self.slice_rows)
+        ]
 
     def _addresses(self, f: Function, stream: Value, values: Value, zeros: Value) -> list[Value]:
         """Find the S blocks of this step, and ask for ones to come."""

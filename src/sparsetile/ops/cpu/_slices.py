@@ -15,6 +15,7 @@ from torch import Tensor
 from sparsetile.ops.cpu._index import Index
 from sparsetile.ops.cpu._memo import TensorMemo
 
+_SLACK = 256  # entries past the end that a kernel may read when it looks ahead
 _CHUNKS = 4  # at least, so that threads find work in a short matrix
 _CHUNK_ROWS = (128, 1024)  # bounds of a chunk's rows: its results stay in the second cache
 
@@ -115,9 +116,9 @@ def slices_of(index: Index, block: tuple[int, int], k: int, k_block: int, togeth
         k_blocks,
         torch.from_numpy(table),
         torch.from_numpy(np.concatenate([*lengths, [0]]).astype(np.int32)),
-        torch.from_numpy(np.concatenate([*rows, [0]]).astype(np.int32)),
-        torch.from_numpy(np.pad(place, (0, 64)).astype(np.uint16)),
-        torch.from_numpy(np.pad(position, (0, 128)).astype(np.int32)),
+        torch.from_numpy(np.concatenate([*rows, [0] * _SLACK]).astype(np.int32)),
+        torch.from_numpy(np.pad(place, (0, _SLACK)).astype(np.uint16)),
+        torch.from_numpy(np.pad(position, (0, _SLACK)).astype(np.int32)),
         len(found),
     )
 

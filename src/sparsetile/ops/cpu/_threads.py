@@ -49,13 +49,10 @@ def _function(address: int) -> Callable[..., None]:
 
 @cache
 def _pool() -> Callable[[int, Any, int], None]:
-    """Find ``GOMP_parallel`` in the OpenMP library that torch loaded, else make a pool."""
-    for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*")):
-        gomp = getattr(ctypes.CDLL(str(path)), "GOMP_parallel", None)
-        if gomp is not None:
-            gomp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-            gomp.restype = None
-            return lambda worker, call, threads: gomp(worker, call, threads, 0)
+    """Return what runs a worker on several threads: torch's OpenMP pool, else one of ours."""
+    gomp = _openmp()
+    if gomp is not None:
+        return lambda worker, call, threads: gomp(worker, call, threads, 0)
     executor = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="sparsetile")
 
     def run_pooled(worker: int, call: Any, threads: int) -> None:
@@ -63,3 +60,14 @@ def _pool() -> Callable[[int, Any, int], None]:
         wait([executor.submit(_function(worker), call) for _ in range(threads)])
 
     return run_pooled
+
+
+def _openmp() -> Any:
+    """Find ``GOMP_parallel`` in the OpenMP library that torch loaded; None where there is none."""
+    for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*.so*")):
+        gomp = getattr(ctypes.CDLL(str(path)), "GOMP_parallel", None)
+        if gomp is not None:
+            gomp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+            gomp.restype = None
+            return gomp
+    return None

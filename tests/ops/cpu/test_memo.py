@@ -1,0 +1,49 @@
+"""What is remembered of tensors is forgotten when they change or die."""
+
+import torch
+
+from sparsetile.ops.cpu._memo import TensorMemo
+
+
+def test_made_once_while_the_tensor_stays():
+    memo, made = TensorMemo(most=8), []
+    t = torch.zeros(4)
+    for _ in range(3):
+        memo.get((t,), "x", lambda: made.append(1))
+    memo.get((t.detach(),), "x", lambda: made.append(1))
+    assert len(made) == 1
+
+
+def test_made_again_after_a_change_in_place():
+    memo = TensorMemo(most=8)
+    t = torch.zeros(4)
+    assert memo.get((t,), "x", lambda: t.sum().item()) == 0
+    t.add_(1)
+    assert memo.get((t,), "x", lambda: t.sum().item()) == 4
+
+
+def test_a_new_tensor_at_an_old_address_is_another():
+    memo, addresses = TensorMemo(most=8), set()
+    for number in range(50):
+        t = torch.full((1000,), float(number))
+        addresses.add(t.data_ptr())
+        assert memo.get((t,), "x", lambda t=t: t[0].item()) == number
+        del t
+    assert len(addresses) < 50  # the allocator did hand out an address twice
+
+
+def test_inference_tensors_are_not_remembered():
+    memo = TensorMemo(most=8)
+    with torch.inference_mode():
+        t = torch.zeros(4)
+        assert memo.get((t,), "x", lambda: t.sum().item()) == 0
+        t.add_(1)
+        assert memo.get((t,), "x", lambda: t.sum().item()) == 4
+
+
+def test_the_memory_is_bounded():
+    memo = TensorMemo(most=3)
+    alive = [torch.zeros(1) for _ in range(10)]
+    for t in alive:
+        memo.get((t,), "x", object)
+    assert len(memo._kept) == 3
