@@ -9,7 +9,7 @@ from sparsetile.ops.cpu._dot import DotKernel
 from sparsetile.ops.cpu._isa import Isa
 from sparsetile.ops.cpu._outer import OuterKernel
 from sparsetile.ops.cpu._panel import PanelKernel
-from sparsetile.ops.cpu._panel_launch import tile_rows
+from sparsetile.ops.cpu._panel_plan import tile_rows
 from sparsetile.ops.cpu._sliced import SlicedKernel
 
 AVX512 = Isa("avx512", 16, 32, "skylake-avx512", "")

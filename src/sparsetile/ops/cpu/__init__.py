@@ -1,15 +1,23 @@
 """The CPU back end: LLVM kernels written by Python, for float32."""
 
-from types import ModuleType
-
 import torch
 from torch import Tensor
 
 from sparsetile.ops import _dispatch
-from sparsetile.ops.cpu import _dot_launch, _outer_launch, _panel_launch, _sliced_launch
-from sparsetile.ops.cpu._operand import Dense
+from sparsetile.ops.cpu._dot_plan import DotPlan
+from sparsetile.ops.cpu._index import index_of
+from sparsetile.ops.cpu._memo import TensorMemo
+from sparsetile.ops.cpu._operand import Dense, clear_padding, without_padding
+from sparsetile.ops.cpu._outer_plan import OuterPlan
+from sparsetile.ops.cpu._panel_plan import PanelPlan
+from sparsetile.ops.cpu._product import ProductPlan
+from sparsetile.ops.cpu._sample import SamplePlan
+from sparsetile.ops.cpu._sliced_plan import SlicedPlan
 
 __all__ = ["linear", "sddmm", "spmm", "unsupported"]
+
+_products: TensorMemo[ProductPlan] = TensorMemo(most=512)
+_samples: TensorMemo[SamplePlan] = TensorMemo(most=512)
 
 
 def unsupported(
@@ -47,6 +55,23 @@ def spmm(
     return y
 
 
+def sddmm(
+    a: Tensor, b: Tensor, crow: Tensor, col: Tensor, blocksize: tuple[int, int], reduce: bool
+) -> Tensor:
+    """Compute the stored blocks of a[B, m, t] · b[B, t, k], each or summed over B."""
+    (r, c), shape = blocksize, (a.shape[1], b.shape[2])
+
+    def make() -> SamplePlan:
+        family = DotPlan if r * c in (1, 2, 4) else OuterPlan
+        return family(index_of(crow, col, -(-shape[1] // c), transpose=False), blocksize, shape)
+
+    plan = _samples.get((crow, col), (blocksize, shape), make)
+    out = plan.sample(Dense.of(a), Dense.of(b), reduce)
+    clear_padding(out if out.dim() == 4 else out[None], crow, col, shape)
+    _note("sddmm", blocksize, "", plan)
+    return out
+
+
 def _multiply(
     op: str,
     values: Tensor,
@@ -59,23 +84,20 @@ def _multiply(
     transpose: bool,
 ) -> None:
     _, r, c = values.shape
-    rows, inner = (c, r) if transpose else (r, c)
-    family = _sliced_launch if rows < 8 and inner <= 32 else _panel_launch
+
+    def make() -> ProductPlan:
+        block, matrix = ((c, r), shape[::-1]) if transpose else ((r, c), shape)
+        family = SlicedPlan if block[0] < 8 and block[1] <= 32 else PanelPlan
+        index = index_of(crow, col, -(-shape[1] // c), transpose=transpose)
+        return family(index, block, matrix, transpose)
+
+    plan = _products.get((crow, col), (r, c, shape, transpose), make)
     if y.numel():
-        family.multiply(values, crow, col, Dense.of(x), Dense.of(y), bias, shape, transpose)
-    _note(op, (r, c), "_t" if transpose else "", family)
+        values = without_padding(values, crow, col, shape, columns=not transpose)
+        plan.multiply(values, Dense.of(x), Dense.of(y), bias)
+    _note(op, (r, c), "_t" if transpose else "", plan)
 
 
-def sddmm(
-    a: Tensor, b: Tensor, crow: Tensor, col: Tensor, blocksize: tuple[int, int], reduce: bool
-) -> Tensor:
-    """Compute the stored blocks of a[B, m, t] · b[B, t, k], each or summed over B."""
-    family = _dot_launch if blocksize[0] * blocksize[1] in (1, 2, 4) else _outer_launch
-    out = family.sample(Dense.of(a), Dense.of(b), crow, col, blocksize, reduce)
-    _note("sddmm", blocksize, "", family)
-    return out
-
-
-def _note(op: str, blocksize: tuple[int, int], way: str, family: ModuleType) -> None:
-    kind = family.__name__.rpartition("._")[2].removesuffix("_launch")
+def _note(op: str, blocksize: tuple[int, int], way: str, plan: object) -> None:
+    kind = type(plan).__name__.removesuffix("Plan").lower()
     _dispatch.ran(f"cpu:{op}_f32_b{blocksize[0]}x{blocksize[1]}{way}/{kind}")

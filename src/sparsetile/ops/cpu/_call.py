@@ -40,6 +40,10 @@ class Layout:
         """Make an array for one call."""
         return (ctypes.c_int64 * len(self._slot))()
 
+    def copy(self, call: Call) -> Call:
+        """Copy an array, so that calls on other threads do not meet."""
+        return type(call).from_buffer_copy(call)
+
     def fill(self, call: Call, **fields: int) -> None:
         """Set fields and rewind the counters, ready for a run."""
         call[0] = call[1] = 0

@@ -13,11 +13,10 @@ from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector, zero
 from sparsetile.ops.cpu._pack import pack_columns, pack_rows
 
 LAYOUT = Layout(
-    integers="tasks t m k k_block k_blocks chunk_rows a_stride b_stride slots panel_bytes "
-    "stage_bytes accumulate",  # strides in bytes
-    pointers="a b panels stages table lengths rows index source packed values",
+    integers="tasks t m k k_block k_blocks chunk_rows a_stride b_stride panel_bytes stage_bytes "
+    "accumulate",  # strides in bytes
+    pointers="a b panels stages table lengths rows index source packed",
 )
-_RUN = 4096  # slots of a scattering task
 
 
 @dataclass(frozen=True)
@@ -51,11 +50,11 @@ class DotKernel:
         return (chunk_rows + self.block[0] + self.lanes) * self.row_bytes
 
     def ir(self) -> str:
-        """Write the module: functions ``pack``, ``rows`` and ``scatter``."""
+        """Write the module: functions ``pack`` and ``rows``."""
         # a packed row of A is a column of Aᵀ: what is contiguous changes its name
         pack_a = (pack_columns if self.a_by_rows else pack_rows)("pack_a", self.lanes, self.vectors)
         pack_b = (pack_columns if self.b_by_rows else pack_rows)("pack_b", self.lanes, self.vectors)
-        return module([pack_a, pack_b, self._core(), self._pack(), self._rows(), self._scatter()])
+        return module([pack_a, pack_b, self._core(), self._pack(), self._rows()])
 
     def _pack(self) -> Function:
         """Task = a k-block: pack its columns of B, and the zeros that padding multiplies."""
@@ -100,20 +99,6 @@ class DotKernel:
                     f.at(a["packed"], f.mul(slot, 4 * area)),
                     a["accumulate"],
                 )
-        return f
-
-    def _scatter(self) -> Function:
-        """Task = a run of slots: move their sums to where the blocks belong."""
-        f, a = LAYOUT.function("scatter")
-        size = 4 * self.block[0] * self.block[1]
-        with f.tasks(a["task"], a["tasks"]) as task:
-            first = f.mul(task, _RUN)
-            with f.loop(first, f.least(f.add(first, _RUN), a["slots"])) as slots:
-                narrow = f.load("i32", f.at(a["source"], f.mul(slots.index, 4)))
-                position = f.let("i64", f"sext {narrow} to i64")
-                with f.when(f.compare("sge", position, 0)):
-                    source = f.at(a["packed"], f.mul(slots.index, size))
-                    f.copy(f.at(a["values"], f.mul(position, size)), source, size)
         return f
 
     def _core(self) -> Function:

@@ -159,6 +159,10 @@ class Function:
         narrow = self.load(f"i{bits}", address, align=bits // 8)
         return narrow if bits == 64 else self.let("i64", f"zext {narrow} to i64")
 
+    def load_signed(self, pointer: Value) -> Value:
+        """Load a signed 32-bit integer, widened to 64 bits."""
+        return self.let("i64", f"sext {self.load('i32', pointer)} to i64")
+
     def store(self, value: Value, pointer: Value, align: int = 4) -> None:
         """Store a value."""
         self._line(f"store {value}, {pointer}, align {align}")

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sparsetile.ops.cpu._memo import TensorMemo
 from sparsetile.plan import balanced_bands
 
 _SLACK = 16  # entries past the end that a kernel may read when it looks ahead
@@ -35,17 +34,8 @@ class Index:
         return self._bounds[parts]
 
 
-_made: TensorMemo[Index] = TensorMemo(most=512)
-
-
 def index_of(crow: Tensor, col: Tensor, block_columns: int, *, transpose: bool) -> Index:
-    """Return the index of a pattern, made once while its tensors stay as they are."""
-    return _made.get(
-        (crow, col), (block_columns, transpose), lambda: _make(crow, col, block_columns, transpose)
-    )
-
-
-def _make(crow: Tensor, col: Tensor, block_columns: int, transpose: bool) -> Index:
+    """Make the index of a pattern, or of its transpose."""
     rows, columns = crow.numpy().astype(np.int32), col.numpy().astype(np.int32)
     _check(rows, columns, block_columns)
     if not transpose:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
+
+from sparsetile.ops.cpu._call import Call, Layout
 
 
 @dataclass(frozen=True)
@@ -44,15 +45,17 @@ class Dense:
         offset = item * batch + column * across + row * down
         return self.tensor.data_ptr() + self.tensor.element_size() * offset
 
-    def fields(self, name: str, column: int) -> dict[str, int]:
-        """Give the argument fields of this operand from a column on."""
-        size = self.tensor.element_size()
+    def strides(self) -> tuple[int, int]:
+        """Bytes from one line to the next, a line being what is contiguous, and between items."""
         batch, down, across = self.tensor.stride()
-        return {
-            name: self.tensor.data_ptr() + column * across * size,
-            f"{name}_stride": (across if self.by_rows else down) * size,
-            f"{name}_batch": batch * size,
-        }
+        size = self.tensor.element_size()
+        return (across if self.by_rows else down) * size, batch * size
+
+    def fill(self, call: Call, layout: Layout, name: str, column: int) -> None:
+        """Set the argument fields of this operand, from a column on."""
+        stride, batch = self.strides()
+        address = self.address(0, column, 0)
+        layout.fill(call, **{name: address, f"{name}_stride": stride, f"{name}_batch": batch})
 
 
 def without_padding(
@@ -82,13 +85,3 @@ def clear_padding(blocks: Tensor, crow: Tensor, col: Tensor, shape: tuple[int, i
         blocks[:, col == k // c, :, k % c :] = 0
     if m % r:
         blocks[:, int(crow[-2]) :, m % r :] = 0
-
-
-def bias_rows(bias: Tensor | None, rows: int) -> Tensor:
-    """Return one number for each row of the padded result: the bias, or zero."""
-    if bias is None:
-        return torch.zeros(rows)
-    bias = bias.detach()
-    if len(bias) == rows:
-        return bias.contiguous()
-    return torch.nn.functional.pad(bias, (0, rows - len(bias)))

@@ -13,10 +13,9 @@ from sparsetile.ops.cpu._pack import pack_columns, pack_rows, unpack_columns, un
 
 LAYOUT = Layout(
     integers="tasks column_tiles n k m k_block k_blocks chunks chunk_rows x_stride x_batch "
-    "y_stride y_batch slots panel_bytes stage_bytes",  # strides in bytes
-    pointers="x y panels stages table lengths rows index source values packed bias zeros",
+    "y_stride y_batch panel_bytes stage_bytes",  # strides in bytes
+    pointers="x y panels stages table lengths rows index source values bias bounds zeros",
 )
-_GATHER = 4096  # slots of a gathering task
 _AHEAD = 512  # bytes of the stream of packed blocks asked for in advance
 _STEPS_AHEAD = 16  # the same in steps of S blocks, for blocks read where they lie
 
@@ -40,8 +39,13 @@ class SlicedKernel:
 
     @property
     def direct(self) -> bool:
-        """Whether blocks are read where they lie: each fills cache lines of its own."""
-        return 4 * self.block[0] * self.block[1] >= 64
+        """Whether blocks are read where they lie."""
+        return self.reads_directly(self.block)
+
+    @staticmethod
+    def reads_directly(block: tuple[int, int]) -> bool:
+        """Whether blocks are read where they lie: those that fill cache lines of their own."""
+        return 4 * block[0] * block[1] >= 64
 
     @property
     def row_bytes(self) -> int:
@@ -53,7 +57,7 @@ class SlicedKernel:
         return (chunk_rows + self.block[0] + self.lanes) * self.row_bytes
 
     def ir(self) -> str:
-        """Write the module: functions ``gather``, ``whole``, ``pack`` and ``rows``."""
+        """Write the module: functions ``whole``, ``pack`` and ``rows``."""
         pack = pack_rows if self.x_by_rows else pack_columns
         unpack = unpack_rows if self.y_by_rows else unpack_columns
         return module(
@@ -61,26 +65,11 @@ class SlicedKernel:
                 pack("pack_tile", self.lanes, self.vectors),
                 unpack("unpack", self.lanes, self.vectors),
                 self._core(),
-                self._gather(),
                 *(self._worker(name) for name in ("whole", "pack", "rows")),
             ]
         )
 
     # --- workers ---------------------------------------------------------------------------------
-
-    def _gather(self) -> Function:
-        """Task = a run of slots: copy their blocks into sliced order, zeros for padding."""
-        f, a = LAYOUT.function("gather")
-        size = 4 * self.block[0] * self.block[1]
-        with f.tasks(a["task"], a["tasks"]) as task:
-            first = f.mul(task, _GATHER)
-            with f.loop(first, f.least(f.add(first, _GATHER), a["slots"])) as slots:
-                narrow = f.load("i32", f.at(a["source"], f.mul(slots.index, 4)))
-                position = f.let("i64", f"sext {narrow} to i64")
-                block = f.at(a["values"], f.mul(position, size))
-                block = f.select(f.compare("sge", position, 0), block, a["zeros"])
-                f.copy(f.at(a["packed"], f.mul(slots.index, size)), block, size)
-        return f
 
     def _worker(self, name: str) -> Function:
         """Task = a column tile (``whole``), or its k-block (``pack``) or chunk (``rows``)."""
@@ -169,7 +158,7 @@ class SlicedKernel:
                 f.at(a["index"], f.mul(slot, 2)),
                 f.at(a["source"], f.mul(slot, 4))
                 if self.direct
-                else f.at(a["packed"], f.mul(slot, size)),
+                else f.at(a["values"], f.mul(slot, size)),
                 a["values"],
                 a["zeros"],
             )
@@ -234,8 +223,7 @@ class SlicedKernel:
         blocks = []
         for u in range(2 * S):
             ahead = _STEPS_AHEAD * S if u >= S else 0
-            narrow = f.load("i32", f.at(stream, 4 * (u % S + ahead)))
-            position = f.let("i64", f"sext {narrow} to i64")
+            position = f.load_signed(f.at(stream, 4 * (u % S + ahead)))
             block = f.at(values, f.mul(position, size))
             if u >= S:
                 for line in range(0, size, 64):

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from sparsetile.ops.cpu._index import Index
-from sparsetile.ops.cpu._memo import TensorMemo
 
 _SLACK = 256  # entries past the end that a kernel may read when it looks ahead
 _CHUNKS = 4  # at least, so that threads find work in a short matrix
@@ -39,28 +38,6 @@ class Slices:
         """Give the addresses that kernels take."""
         names = ("table", "lengths", "rows", "index", "source")
         return {name: getattr(self, name).data_ptr() for name in names}
-
-
-_made: TensorMemo[Slices] = TensorMemo(most=512)
-
-
-def remembered(
-    crow: Tensor,
-    col: Tensor,
-    index: Index,
-    block: tuple[int, int],
-    k: int,
-    k_block: int,
-    together: int,
-    *,
-    transpose: bool,
-) -> Slices:
-    """Return :func:`slices_of` the index of a pattern, made once while its tensors stay."""
-    return _made.get(
-        (crow, col),
-        (block, k, k_block, together, transpose),
-        lambda: slices_of(index, block, k, k_block, together),
-    )
 
 
 def slices_of(index: Index, block: tuple[int, int], k: int, k_block: int, together: int) -> Slices:

@@ -1,0 +1,87 @@
+"""The plan of a weight gradient by the dot-product kernel."""
+
+from functools import cache
+
+from torch import Tensor
+
+from sparsetile.ops.cpu._dot import LAYOUT, DotKernel
+from sparsetile.ops.cpu._gather import scatter
+from sparsetile.ops.cpu._index import Index
+from sparsetile.ops.cpu._isa import host
+from sparsetile.ops.cpu._jit import load
+from sparsetile.ops.cpu._operand import Dense
+from sparsetile.ops.cpu._sample import SamplePlan
+from sparsetile.ops.cpu._scratch import scratch
+from sparsetile.ops.cpu._slices import slices_of
+from sparsetile.ops.cpu._threads import run, thread_count
+
+_SKEW = 64
+_FIRST_CACHE = 32 << 10  # bytes of B that stay in the first cache
+_VECTORS = 4  # T: more would spill the rows of A that are held
+
+
+class DotPlan(SamplePlan):
+    """Blocks of 1, 2 or 4 numbers: dot products along the sum, in sliced order."""
+
+    def __init__(self, index: Index, block: tuple[int, int], shape: tuple[int, int]) -> None:
+        super().__init__(index, block, shape)
+        lanes, (r, c) = host().lanes, block
+        self._together = max(1, min(4, lanes // (r * c)))
+        step = lanes * (c if lanes % c else 1)
+        most = max(step, _FIRST_CACHE // (4 * lanes * _VECTORS) // step * step)
+        k_block = min(most, max(step, -(-self.k // step) * step))
+        self._slices = slices_of(index, block, self.k, k_block, self._together)
+
+    def add(self, a: Dense, b: Dense, item: int, out: Tensor, keep: bool, last: bool) -> None:
+        """Write the blocks of one batch item's product, or add them if ``keep``.
+
+        They gather in slots and move to where they belong after the ``last``.
+        """
+        kernel = DotKernel(
+            host().lanes, self.block, self._together, _VECTORS, not a.by_rows, b.by_rows
+        )
+        workers, threads, slices, call = (
+            _compiled(kernel),
+            thread_count(),
+            self._slices,
+            LAYOUT.new(),
+        )
+        panel_bytes = (slices.k_block + self.block[1]) * kernel.row_bytes + _SKEW
+        stage_bytes = kernel.stage_bytes(slices.chunk_rows)
+        r, c = self.block
+        packed = scratch("packed", 4 * (slices.slots * r * c + host().lanes))
+        LAYOUT.fill(
+            call,
+            **slices.fields(),
+            m=self.m,
+            k=self.k,
+            k_block=slices.k_block,
+            k_blocks=slices.k_blocks,
+            chunk_rows=slices.chunk_rows,
+            a_stride=a.strides()[0],
+            b_stride=b.strides()[0],
+            panels=scratch("panels", panel_bytes * slices.k_blocks),
+            panel_bytes=panel_bytes,
+            stages=scratch("stages", stage_bytes * threads),
+            stage_bytes=stage_bytes,
+            packed=packed,
+        )
+        for start in range(0, a.columns, kernel.terms):
+            LAYOUT.fill(
+                call,
+                tasks=slices.k_blocks,
+                t=min(kernel.terms, a.columns - start),
+                a=a.address(item, start, 0),
+                b=b.address(item, 0, start),
+                accumulate=int(keep or start > 0),
+            )
+            run(workers["pack"], call, threads)
+            LAYOUT.fill(call, tasks=slices.chunks)
+            run(workers["rows"], call, threads)
+        if last:
+            scatter(packed, slices.source, slices.slots, out)
+
+
+@cache
+def _compiled(kernel: DotKernel) -> dict[str, int]:
+    return load(kernel.ir(), ["pack", "rows"])

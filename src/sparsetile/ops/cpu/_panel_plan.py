@@ -1,0 +1,87 @@
+"""The plan of a product by the panel kernel."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from torch import Tensor
+
+from sparsetile.ops.cpu._isa import host
+from sparsetile.ops.cpu._jit import load
+from sparsetile.ops.cpu._panel import LAYOUT, PanelKernel
+from sparsetile.ops.cpu._product import SKEW, Prepared, ProductPlan
+
+_PACK_STEP = 256  # panel rows a packing task writes
+
+
+class PanelPlan(ProductPlan):
+    """Blocks of eight rows and more; every column of the dense operand serves R rows at once."""
+
+    def prepare(self, vectors: int, x_by_rows: bool, y_by_rows: bool) -> Prepared:
+        """Compile the kernel for one tile width and layout, and fill in its arguments."""
+        isa, (rows, inner) = host(), self.block
+        tile = (tile_rows(rows, vectors, isa.registers), vectors)
+        kernel = PanelKernel(isa.lanes, self.block, tile, self.transposed, x_by_rows, y_by_rows)
+        height = -(-max(1, -(-self.k // inner) * inner) // isa.lanes) * isa.lanes
+        panel_bytes = height * 4 * kernel.columns + SKEW
+        stage_bytes = 4 * kernel.columns * kernel.stage_rows
+        template = LAYOUT.new()
+        LAYOUT.fill(
+            template,
+            k=self.k,
+            m=self.m,
+            height=height,
+            block_rows=self.index.block_rows,
+            crow=self.index.crow.data_ptr(),
+            col=self.index.col.data_ptr(),
+            position=self.index.position.data_ptr(),
+            pack_step=_PACK_STEP,
+            panel_bytes=panel_bytes,
+            stage_bytes=stage_bytes,
+        )
+        return Prepared(
+            layout=LAYOUT,
+            workers=_compiled(kernel),
+            template=template,
+            columns=kernel.columns,
+            panel_bytes=panel_bytes,
+            stage_bytes=stage_bytes,
+            pack_tasks=-(-height // _PACK_STEP),
+        )
+
+    def stretches(self, columns: int) -> Sequence[tuple[int, int, int]]:
+        """Cut columns into stretches of one tile width: first, last, vectors."""
+        return _stretches(columns, host().lanes)
+
+    def parts(self, threads: int) -> tuple[int, Tensor]:
+        """Cut the rows into parts for several threads: how many, and where they begin."""
+        parts = 4 * threads  # a counter hands them out: threads of uneven speed even out
+        return parts, self.index.bounds(parts)
+
+
+@cache
+def _compiled(kernel: PanelKernel) -> dict[str, int]:
+    return load(kernel.ir(), ["whole", "pack", "rows"])
+
+
+@cache
+def _stretches(columns: int, lanes: int) -> tuple[tuple[int, int, int], ...]:
+    """Cut into tiles of three vectors, with one or two of two at the end where three do not fit.
+
+    Three vectors use each stored value for the most columns that the registers allow.
+    """
+    total = -(-columns // lanes)
+    twos = {0: 0, 1: 2, 2: 1}[total % 3] if total > 1 else 0
+    threes = (total - 2 * twos) // 3 if total > 1 else 0
+    cuts, at = [], 0
+    for count, vectors in ((threes, 3), (twos, 2), (total - 3 * threes - 2 * twos, 1)):
+        if count:
+            stop = min(columns, at + count * vectors * lanes)
+            cuts.append((at, stop, vectors))
+            at = stop
+    return tuple(cuts)
+
+
+def tile_rows(rows: int, vectors: int, registers: int) -> int:
+    """Choose R: the most rows that divide the block and whose sums fit the registers."""
+    room = {32: {1: 16, 2: 8, 3: 8}, 16: {1: 8, 2: 4, 3: 4}}[registers][vectors]
+    return max(d for d in range(1, room + 1) if rows % d == 0)
