@@ -60,6 +60,9 @@ def sddmm(
 ) -> Tensor:
     """Compute the stored blocks of a[B, m, t] · b[B, t, k], each or summed over B."""
     (r, c), shape = blocksize, (a.shape[1], b.shape[2])
+    if len(col) == 0:
+        _note("sddmm", blocksize, "", None)
+        return torch.empty(0, r, c) if reduce else torch.empty(a.shape[0], 0, r, c)
 
     def make() -> SamplePlan:
         family = DotPlan if r * c in (1, 2, 4) else OuterPlan
@@ -84,6 +87,11 @@ def _multiply(
     transpose: bool,
 ) -> None:
     _, r, c = values.shape
+    way = "_t" if transpose else ""
+    if len(col) == 0:
+        y.zero_() if bias is None else y.copy_(bias[:, None])
+        _note(op, (r, c), way, None)
+        return
 
     def make() -> ProductPlan:
         block, matrix = ((c, r), shape[::-1]) if transpose else ((r, c), shape)
@@ -95,9 +103,9 @@ def _multiply(
     if y.numel():
         values = without_padding(values, crow, col, shape, columns=not transpose)
         plan.multiply(values, Dense.of(x), Dense.of(y), bias)
-    _note(op, (r, c), "_t" if transpose else "", plan)
+    _note(op, (r, c), way, plan)
 
 
 def _note(op: str, blocksize: tuple[int, int], way: str, plan: object) -> None:
-    kind = type(plan).__name__.removesuffix("Plan").lower()
+    kind = type(plan).__name__.removesuffix("Plan").lower() if plan else "empty"
     _dispatch.ran(f"cpu:{op}_f32_b{blocksize[0]}x{blocksize[1]}{way}/{kind}")
