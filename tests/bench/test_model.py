@@ -45,18 +45,21 @@ def test_dense_and_sparse_models_begin_with_the_same_embedding():
     assert torch.equal(dense.get_input_embeddings().weight, sparse.get_input_embeddings().weight)
 
 
-def test_groups_hold_every_parameter_once_and_blocks_have_their_rate():
-    model = sparse_model("clm")
+@pytest.mark.parametrize("objective", ["clm", "mlm"])
+def test_groups_hold_every_parameter_once_and_blocks_have_their_rate(objective):
+    model = sparse_model(objective)
     groups = groups_of(model, 1e-3, 5e-3)
     grouped = [p for group in groups for p in group["params"]]
     assert sorted(map(id, grouped)) == sorted(map(id, model.parameters()))
-    fast = next(group["params"] for group in groups if group["lr"] == 5e-3)
-    assert {id(p) for p in fast} == {id(layer.values) for layer in sparse_layers(model)}
+    (blocks,) = [group["params"] for group in groups if group["lr"] == 1e-3]
+    assert {id(p) for p in blocks} == {id(layer.values) for layer in sparse_layers(model)}
 
 
-def test_dense_model_has_one_rate():
-    groups = groups_of(build(config_of("clm", SIZE), seed=0), 1e-3, 5e-3)
-    assert {group["lr"] for group in groups} == {1e-3}
+@pytest.mark.parametrize("objective", ["clm", "mlm"])
+def test_groups_of_dense_and_sparse_models_match(objective):
+    dense = groups_of(build(config_of(objective, SIZE), seed=0), 1e-3, 5e-3)
+    sparse = groups_of(sparse_model(objective), 1e-3, 5e-3)
+    assert [len(g["params"]) for g in dense] == [len(g["params"]) for g in sparse]
 
 
 def test_memory_counts_every_tensor_of_training():

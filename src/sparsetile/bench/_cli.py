@@ -191,10 +191,13 @@ def demo(
     heads: Annotated[int, typer.Option(min=1, help="Attention heads.")] = 8,
     sequence: Annotated[int, typer.Option(min=8, help="Tokens of a row.")] = 64,
     vocabulary: Annotated[int, typer.Option(help="Different tokens.")] = 2048,
-    batch: Annotated[int, typer.Option(min=1, help="Rows of a batch.")] = 16,
+    batch: Annotated[int, typer.Option(min=1, help="Rows of a batch.")] = 8,
     rate: Annotated[
-        float, typer.Option(min=0.0, help="Highest learning rate of the dense run.")
-    ] = 1e-3,
+        float, typer.Option(min=0.0, help="Highest learning rate of the dense run's block layers.")
+    ] = 4e-4,
+    rest_rate: Annotated[
+        float, typer.Option(min=0.0, help="That of embedding and norms, in every run.")
+    ] = 2.5e-3,
     steps_per_update: Annotated[
         int, typer.Option(min=1, help="Steps between changes of the DynSparse pattern.")
     ] = 100,
@@ -229,6 +232,7 @@ def demo(
             blocksize=blocksize,
             batch=batch,
             rate=rate,
+            rest_rate=rest_rate,
             steps_per_update=steps_per_update,
             seed=seed,
             size=ModelSize(layers, width, heads, sequence, vocabulary),

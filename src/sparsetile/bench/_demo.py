@@ -45,7 +45,9 @@ class Settings:
         density: Density of the sparse layers.
         blocksize: Their block size.
         batch: Rows of a batch.
-        rate: Highest learning rate of the dense run.
+        rate: Highest learning rate of the block layers in the dense run; the sparse runs get it
+            by the rule of `train.sparse_lr`.
+        rest_rate: Highest learning rate of embedding, norms and biases, the same in every run.
         steps_per_update: Steps between two changes of the DynSparse pattern, about.
         seed: Decides weights, patterns and the order of the data.
         size: The transformer.
@@ -58,8 +60,9 @@ class Settings:
     text: tuple[Path, ...] = ()
     density: float = 0.1
     blocksize: int = 4
-    batch: int = 16
-    rate: float = 1e-3
+    batch: int = 8
+    rate: float = 4e-4
+    rest_rate: float = 2.5e-3
     steps_per_update: int = 100
     seed: int = 0
     size: ModelSize = field(default_factory=ModelSize)
@@ -213,7 +216,9 @@ def _prepare(settings: Settings, results: Results, text: Text, corpus: Corpus) -
     runs = []
     for name in ("dense", "static", "dynsparse"):
         model = build(config, settings.seed)
+        rate = settings.rate
         if name != "dense":
+            rate = sparse_lr(rate, 1 - settings.density)
             make_sparse(
                 model,
                 density=settings.density,
@@ -221,7 +226,7 @@ def _prepare(settings: Settings, results: Results, text: Text, corpus: Corpus) -
                 seed=settings.seed,
             )
         optimizer = torch.optim.AdamW(
-            groups_of(model, settings.rate, sparse_lr(settings.rate, 1 - settings.density)),
+            groups_of(model, rate, settings.rest_rate),
             fused=True,
         )
         run = Run(name, model, optimizer, batches(corpus.train, settings.batch))

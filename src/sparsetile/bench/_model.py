@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sparsetile.bench._tokens import Objective
-from sparsetile.nn import Linear, sparsify_
+from sparsetile.nn import sparsify_
 
 # The fully connected layers of the blocks; embeddings and the head tied to them stay dense.
 _BLOCK = re.compile(r"\.(h|encoder\.layer)\.\d+\.")
@@ -86,33 +86,25 @@ def make_sparse(model: nn.Module, *, density: float, blocksize: int, seed: int) 
     return model
 
 
-def groups_of(model: nn.Module, rate: float, sparse_rate: float) -> list[dict[str, Any]]:
-    """Parameters for an optimizer: stored blocks get their own rate, matrices a decay.
+def groups_of(model: nn.Module, block_rate: float, rest_rate: float) -> list[dict[str, Any]]:
+    """Parameters for an optimizer: the matrices of the blocks get a rate of their own.
 
     Args:
-        model: The model.
-        rate: Learning rate of what is dense.
-        sparse_rate: Learning rate of stored blocks.
+        model: The model, dense or sparse.
+        block_rate: Learning rate of the weights that are sparse in a sparse model.
+        rest_rate: Learning rate of embedding, norms and biases, which never are.
 
     Returns:
-        Groups for AdamW.
+        Groups for AdamW; matrices decay, vectors do not.
     """
-    stored = {id(m.values) for m in model.modules() if isinstance(m, Linear)}
-    parameters = list(model.parameters())
+    named = list(model.named_parameters())
+    blocks = {id(p) for name, p in named if p.ndim > 1 and in_block(model, name)}
     groups = [
-        {
-            "params": [p for p in parameters if id(p) in stored],
-            "lr": sparse_rate,
-            "weight_decay": 0.01,
-        },
-        {
-            "params": [p for p in parameters if id(p) not in stored and p.ndim > 1],
-            "lr": rate,
-            "weight_decay": 0.01,
-        },
-        {"params": [p for p in parameters if p.ndim < 2], "lr": rate, "weight_decay": 0.0},
+        ([p for _, p in named if id(p) in blocks], block_rate, 0.01),
+        ([p for _, p in named if p.ndim > 1 and id(p) not in blocks], rest_rate, 0.01),
+        ([p for _, p in named if p.ndim < 2], rest_rate, 0.0),
     ]
-    return [group for group in groups if group["params"]]
+    return [{"params": p, "lr": rate, "weight_decay": decay} for p, rate, decay in groups]
 
 
 def in_block(module: nn.Module, name: str) -> bool:

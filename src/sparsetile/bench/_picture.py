@@ -56,6 +56,7 @@ def write_picture(path: Path, rows: Sequence[Measurement], *, seed: int) -> list
     """
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     sparse = [row for row in rows if row.blocksize]
     if not sparse:
@@ -72,8 +73,7 @@ def write_picture(path: Path, rows: Sequence[Measurement], *, seed: int) -> list
     }
     settings |= {"figure.facecolor": "white", "svg.fonttype": "path"}
     with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(9.6, 4.1), layout="constrained")
-        figure.get_layout_engine().set(w_pad=0.15, h_pad=0.1)
+        figure = Figure(figsize=(9.6, 4.1), layout=ConstrainedLayoutEngine(w_pad=0.12))
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
         _draw_pattern(left, pattern)
         charts.speed_curves(right, [(r.blocksize, r.density, r.speedup) for r in sparse], faint)
