@@ -26,7 +26,8 @@ from sparsetile.bench._tokens import MASK, Batches, Corpus, Objective, tokenize
 from sparsetile.nn import Linear
 from sparsetile.train import DynSparse, sparse_lr
 
-_TURNS = 12
+_TURNS = (3, 12)  # fewest and most: as many as keep judging to a small share of the time
+_JUDGING_SHARE = 0.15
 _REPORT_SECONDS = 15.0  # kept back for the report, the saved model and its five lines
 _JUDGED_ROWS = 32
 _JUDGED_BATCHES = 4
@@ -144,19 +145,15 @@ def train(
         return None
     with _stage(results, "models"):
         trained = _prepare(settings, results, text, corpus)
-        judging = _judging_seconds(trained, stop)
+        seconds, turns = _plan(settings, trained, deadline, stop)
     if stop():
         return None
-    seconds = settings.seconds_per_run
-    if seconds is None:
-        left = deadline - time.monotonic() - _REPORT_SECONDS - _TURNS * judging
-        seconds = max(2.0, left / len(trained.runs))
     say(f"Training {len(trained.runs)} models for {seconds:.0f} s each, in turns …")
     with _stage(results, "training"), make_progress() as progress:
         race(
             trained.runs,
             seconds=seconds,
-            turns=_TURNS,
+            turns=turns,
             held_out=trained.held_out,
             progress=progress,
             stop=stop,
@@ -267,13 +264,23 @@ def _picture(run: Run, results: Results) -> None:
         results.shots.append(shot_of(run.model.get_submodule(results.layer), run))
 
 
-def _judging_seconds(trained: Trained, stop: Callable[[], bool]) -> float:
+def _plan(
+    settings: Settings, trained: Trained, deadline: float, stop: Callable[[], bool]
+) -> tuple[float, int]:
+    """Seconds of training for each run, and turns, from what judging costs and what is left."""
     start = time.monotonic()
     for run in trained.runs:
         if not stop():
             run.judge(0, trained.held_out)
             run.judged.clear()
-    return time.monotonic() - start
+    judging = time.monotonic() - start
+    given = settings.seconds_per_run
+    if given is None:
+        left = max(0.0, deadline - time.monotonic() - _REPORT_SECONDS)
+    else:
+        left = given * len(trained.runs)
+    turns = min(max(int(_JUDGING_SHARE * left / judging), _TURNS[0]), _TURNS[1])
+    return given or max(2.0, (left - turns * judging) / len(trained.runs)), turns
 
 
 @contextmanager

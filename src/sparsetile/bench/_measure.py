@@ -126,7 +126,7 @@ def interleave(
     cases: Mapping[str, Callable[[], object]],
     *,
     seconds: float,
-    rounds: tuple[int, int] = (3, 30),
+    rounds: tuple[int, int] = (2, 30),
     stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, list[float]]:
     """Time several calls in turns, so that a busy neighbour slows all of them alike.

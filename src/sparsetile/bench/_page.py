@@ -30,7 +30,7 @@ table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabul
   margin: .8rem 0; }
 th, td { padding: .28rem .7rem; text-align: right; border-bottom: 1px solid var(--line);
   white-space: nowrap; }
-th { font-weight: 600; vertical-align: bottom; }
+th { font-weight: 600; vertical-align: bottom; white-space: normal; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; }
 td.lost { color: #c0392b; font-weight: 600; }
 table.facts td { text-align: left; white-space: normal; vertical-align: top; }

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -94,6 +94,9 @@ class Run:
 
     def judge(self, turn: int, held_out: Sequence[tuple[Tensor, Tensor]]) -> Judged:
         """Measure the loss on the held-out batches; this time is not the run's."""
+        if self.judged and self.judged[-1].step == len(self.trained):  # steps longer than a turn
+            self.judged.append(replace(self.judged[-1], turn=turn))
+            return self.judged[-1]
         with torch.no_grad():
             losses = [loss_of(self.model, *batch).item() for batch in held_out]
         mean = sum(losses) / len(losses)
@@ -164,7 +167,7 @@ def race(
             if not run.trained:
                 run.prepare(_steps_to_expect(runs, run, seconds))
             _take_turn(run, seconds * turn / turns, seconds, progress, stop)
-            if run.trained and (not run.judged or run.judged[-1].step < len(run.trained)):
+            if run.trained:
                 run.judge(turn, held_out)
                 after_turn(run)
             if stop():

@@ -42,6 +42,10 @@ def common_turn(runs: Sequence[Outcome]) -> int:
     return max(set.intersection(*turns), default=0)
 
 
+def _steps(count: int) -> str:
+    return f"{count:,} step" + ("" if count == 1 else "s")
+
+
 def _equal_seconds(runs: Sequence[Outcome]) -> list[str]:
     turn = common_turn(runs)
     if not turn:
@@ -49,7 +53,7 @@ def _equal_seconds(runs: Sequence[Outcome]) -> list[str]:
     ends = {o.name: next(j for j in o.judged if j.turn == turn) for o in runs}
     ranked = sorted(ends, key=lambda n: ends[n].loss if isfinite(ends[n].loss) else np.inf)
     seconds = max(j.seconds for j in ends.values())
-    said = ", ".join(f"{NAMES[n]} {ends[n].loss:.3f} ({ends[n].step:,} steps)" for n in ranked)
+    said = ", ".join(f"{NAMES[n]} {ends[n].loss:.3f} ({_steps(ends[n].step)})" for n in ranked)
     lines = [f"After {seconds:.0f} s of training each, held-out loss: {said}."]
     first, second = ranked[0], ranked[1]
     gap = ends[second].loss - ends[first].loss
