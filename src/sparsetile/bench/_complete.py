@@ -60,8 +60,10 @@ def _continue(model: nn.Module, tokenizer: Any, line: str, sequence: int) -> Com
     # A newline before it: the line starts as lines do in the text.
     shown = tokenizer.encode("\n" + given).ids[-(sequence // 2) :]
     banned = _special(tokenizer)
+    # A young model that finds no end would go on in circles.
+    most = min(sequence // 2, len(tokenizer.encode(truth).ids) + 4)
     made: list[int] = []
-    while len(made) < sequence // 2:
+    while len(made) < most:
         logits = model(input_ids=torch.tensor([shown + made])).logits[0, -1]
         logits[banned] = -torch.inf
         made.append(int(logits.argmax()))
