@@ -12,7 +12,7 @@ from sparsetile.bench._results import Outcome, Results
 
 NAMES = {"dense": "the dense model", "static": "the static sparse model", "dynsparse": "DynSparse"}
 # One run of each: smaller differences change sign with the seed.
-_CLOSE = 0.02
+_CLOSE = 0.05
 
 
 def verdicts(results: Results) -> list[str]:
