@@ -17,9 +17,9 @@ AVX2 = Isa("avx2", 8, 16, "haswell", "")
 
 
 def panel(isa, block, vectors, transposed):
-    tile = (tile_rows(block[0], vectors, isa.registers), vectors)
-    kernel = PanelKernel(isa.lanes, block, tile, transposed, True, True)
-    return kernel.ir(), tile[0] * vectors * min(block[1], kernel.unroll)
+    rows = tile_rows(block[0], vectors, isa.registers)
+    kernel = PanelKernel(isa.lanes, block, rows, vectors, transposed, True, True)
+    return kernel.ir(), rows * vectors * min(block[1], kernel.unroll)
 
 
 def sliced(isa, block, together, vectors):
@@ -86,7 +86,7 @@ def test_hot_loop_holds_the_expected_fmas_and_no_spill(case):
 @pytest.mark.parametrize("block", [4, 16])
 def test_kernels_compile_for_64_bit_arm(block):
     isa = Isa("neon", 4, 32, "neoverse-n1", "")
-    tile = (tile_rows(block, 3, isa.registers), 3)
-    kernel = PanelKernel(isa.lanes, (block, block), tile, False, True, True)
+    rows = tile_rows(block, 3, isa.registers)
+    kernel = PanelKernel(isa.lanes, (block, block), rows, 3, False, True, True)
     text = _jit.assembly(kernel.ir(), isa, triple="aarch64-unknown-linux-gnu")
-    assert len(re.findall(r"\bfmla\b", text)) == tile[0] * 3 * min(block, kernel.unroll)
+    assert len(re.findall(r"\bfmla\b", text)) == rows * 3 * min(block, kernel.unroll)

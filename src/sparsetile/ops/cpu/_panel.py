@@ -9,32 +9,28 @@ is ever made. The same code multiplies by the transpose, reading blocks down the
 from dataclasses import dataclass
 
 from sparsetile.ops.cpu._call import Layout
-from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector
-from sparsetile.ops.cpu._pack import pack_columns, pack_rows, unpack_columns, unpack_rows
+from sparsetile.ops.cpu._emit import Function, Value, module, vector
+from sparsetile.ops.cpu._tiles import INTEGERS, POINTERS, Fields, TileKernel
 
 LAYOUT = Layout(
-    integers="tasks column_tiles n k m height x_stride x_batch y_stride y_batch block_rows "
-    "panel_bytes stage_bytes pack_step",  # strides in bytes
-    pointers="x y panels stages crow col position values bias bounds",
+    integers=INTEGERS + "height pack_step block_rows",
+    pointers=POINTERS + "crow col position",
 )
 _BAND = 128  # rows of a stage: it shares the first cache with the panel and the blocks
+_BLOCKS_AHEAD = 4  # far enough for memory, near enough for the first cache
 
 
 @dataclass(frozen=True)
-class PanelKernel:
+class PanelKernel(TileKernel):
     """What distinguishes one compiled panel kernel from another."""
 
     lanes: int
     block: tuple[int, int]  # (rows, inner) of a block as it is multiplied
-    tile: tuple[int, int]  # R rows, T vectors
+    tile_rows: int  # R
+    vectors: int  # T
     transposed: bool  # blocks are stored (inner, rows)
-    x_by_rows: bool  # x is [n, k] with k contiguous, else [k, n] with n contiguous
-    y_by_rows: bool  # the same of y: [n, m], else [m, n]
-
-    @property
-    def columns(self) -> int:
-        """Columns of a tile."""
-        return self.lanes * self.tile[1]
+    x_by_rows: bool
+    y_by_rows: bool
 
     @property
     def unroll(self) -> int:
@@ -47,98 +43,61 @@ class PanelKernel:
         return max(1, _BAND // self.block[0])
 
     @property
-    def stage_rows(self) -> int:
-        """Rows of a stage, with those that the transposing store reads past its end."""
-        return self.band * self.block[0] + self.lanes
+    def stage_bytes(self) -> int:
+        """Bytes of a stage, with the rows that the transposing store reads past its end."""
+        return (self.band * self.block[0] + self.lanes) * self.row_bytes
 
     def ir(self) -> str:
         """Write the module: functions ``whole``, ``pack`` and ``rows``."""
-        pack = pack_rows if self.x_by_rows else pack_columns
-        unpack = unpack_rows if self.y_by_rows else unpack_columns
-        ends = [
-            pack("pack_tile", self.lanes, self.tile[1]),
-            unpack("unpack", self.lanes, self.tile[1]),
-        ]
-        return module(
-            [*ends, self._core(), self._bands(), self._whole(), self._pack(), self._rows()]
-        )
+        workers = []
+        for name, emit in (("whole", self.whole), ("pack", self.pack), ("rows", self.rows)):
+            f, fields = LAYOUT.function(name)
+            emit(f, fields)
+            workers.append(f)
+        return module([*self.ends(), self._core(), *workers])
 
-    # --- workers: each thread runs one of these and draws tasks ----------------------------------
+    def stretches(self, f: Function, a: Fields) -> Value:
+        """Count the stretches that a panel is packed in."""
+        return f.div(f.add(a["height"], f.sub(a["pack_step"], 1)), a["pack_step"])
 
-    def _whole(self) -> Function:
-        """Task = a column tile: pack it, then multiply all rows."""
-        f, a = LAYOUT.function("whole")
-        ticket = f.take(a["ticket"])
-        panel = f.at(a["panels"], f.mul(ticket, a["panel_bytes"]))
-        with f.tasks(a["task"], a["tasks"]) as task:
-            x, y, n = self._tile(f, a, task)
-            f.call("pack_tile", x, a["x_stride"], n, i64(0), a["height"], a["k"], panel)
-            self._multiply(f, a, ticket, panel, y, n, i64(0), a["block_rows"])
-        return f
+    def pack_stretch(
+        self, f: Function, a: Fields, x: Value, n: Value, panel: Value, stretch: Value
+    ) -> None:
+        """Emit the packing of one stretch of a tile's panel."""
+        k0 = f.mul(stretch, a["pack_step"])
+        k1 = f.least(f.add(k0, a["pack_step"]), a["height"])
+        f.call("pack_tile", x, a["x_stride"], n, k0, k1, a["k"], panel)
 
-    def _pack(self) -> Function:
-        """Task = a stretch of the panel of a column tile."""
-        f, a = LAYOUT.function("pack")
-        with f.tasks(a["task"], a["tasks"]) as task:
-            stretches = f.div(f.add(a["height"], f.sub(a["pack_step"], 1)), a["pack_step"])
-            tile, stretch = f.div(task, stretches), f.rem(task, stretches)
-            x, _, n = self._tile(f, a, tile)
-            k0 = f.mul(stretch, a["pack_step"])
-            k1 = f.least(f.add(k0, a["pack_step"]), a["height"])
-            panel = f.at(a["panels"], f.mul(tile, a["panel_bytes"]))
-            f.call("pack_tile", x, a["x_stride"], n, k0, k1, a["k"], panel)
-        return f
+    def row_parts(self, a: Fields) -> Value:
+        """Count the block rows."""
+        return a["block_rows"]
 
-    def _rows(self) -> Function:
-        """Task = a part of the block rows for one packed column tile; tiles of a part in turn."""
-        f, a = LAYOUT.function("rows")
-        ticket = f.take(a["ticket"])
-        with f.tasks(a["task"], a["tasks"]) as task:
-            part, tile = f.div(task, a["column_tiles"]), f.rem(task, a["column_tiles"])
-            _, y, n = self._tile(f, a, tile)
-            first = f.load_index(a["bounds"], part, bits=64)
-            last = f.load_index(a["bounds"], f.add(part, 1), bits=64)
-            panel = f.at(a["panels"], f.mul(tile, a["panel_bytes"]))
-            self._multiply(f, a, ticket, panel, y, n, first, last)
-        return f
-
-    def _tile(self, f: Function, a: dict[str, Value], tile: Value) -> tuple[Value, Value, Value]:
-        """Find where a column tile lies: x, y, and how many columns of it exist."""
-        per_batch = f.div(f.add(a["n"], self.columns - 1), self.columns)
-        batch, column = f.div(tile, per_batch), f.mul(f.rem(tile, per_batch), self.columns)
-        x_step = a["x_stride"] if self.x_by_rows else i64(4)
-        y_step = a["y_stride"] if self.y_by_rows else i64(4)
-        x = f.at(f.at(a["x"], f.mul(batch, a["x_batch"])), f.mul(column, x_step))
-        y = f.at(f.at(a["y"], f.mul(batch, a["y_batch"])), f.mul(column, y_step))
-        return x, y, f.least(f.sub(a["n"], column), self.columns)
-
-    def _multiply(self, f: Function, a: dict[str, Value], ticket: Value, *own: Value) -> None:
-        stage = f.at(a["stages"], f.mul(ticket, a["stage_bytes"]))
-        shared = [
-            a[name] for name in ("crow", "col", "position", "values", "bias", "y_stride", "m")
-        ]
-        f.call("bands", *own, stage, *shared)
+    def multiply_rows(
+        self,
+        f: Function,
+        a: Fields,
+        stage: Value,
+        panels: Value,
+        rows: tuple[Value, Value],
+        tiles: tuple[Value, Value],
+    ) -> None:
+        """Emit the product of block rows with tiles: band by band into the stage, then out to y."""
+        matrix = [a[name] for name in ("crow", "col", "position", "values", "bias")]
+        with f.loop(*rows, self.band) as bands:
+            stop = f.least(f.add(bands.index, self.band), rows[1])
+            row = f.mul(bands.index, self.block[0])
+            count = f.least(f.sub(f.mul(stop, self.block[0]), row), f.sub(a["m"], row))
+            with f.loop(*tiles) as loop:
+                _, y, n = self.tile(f, a, loop.index)
+                panel = f.at(panels, f.mul(f.sub(loop.index, tiles[0]), a["panel_bytes"]))
+                target = f.at(y, f.mul(row, self.row_step(a)))
+                f.call("core", panel, bands.index, stop, stage, *matrix, target, a["y_stride"])
+                f.call("unpack", stage, target, a["y_stride"], count, n)
 
     # --- the product ---------------------------------------------------------------------------
 
-    def _bands(self) -> Function:
-        """Multiply block rows first…last, a band at a time: into the stage, then out to y."""
-        names = ["panel", "y", "n", "first", "last", "stage", "crow", "col", "position", "values"]
-        f = _function("bands", [*names, "bias", "y_stride", "m"])
-        panel, y, n, first, last, stage, crow, col, position, values, bias, stride, m = f.args
-        with f.loop(first, last, self.band) as bands:
-            stop = f.least(f.add(bands.index, self.band), last)
-            row = f.mul(bands.index, self.block[0])
-            coming = f.at(y, f.mul(row, 4))
-            shared = [stage, crow, col, position, values, bias]
-            f.call("core", panel, bands.index, stop, *shared, coming, stride)
-            rows = f.least(f.sub(f.mul(stop, self.block[0]), row), f.sub(m, row))
-            step = i64(4) if self.y_by_rows else stride
-            f.call("unpack", stage, f.at(y, f.mul(row, step)), stride, rows, n)
-        return f
-
     def _core(self) -> Function:
-        (r, c), (R, T) = self.block, self.tile
+        (r, c), R, T = self.block, self.tile_rows, self.vectors
         names = ["panel", "first", "last", "stage", "crow", "col", "position", "values", "bias"]
         f = _function("core", [*names, "y", "y_stride"])
         panel, first, last, stage, crow, col, position, values, bias, y, y_stride = f.args
@@ -154,7 +113,7 @@ class PanelKernel:
                 self._prefetch_result(f, y, y_stride, row)
                 with f.loop(start, stop, carry=sums) as blocks:
                     here = f.load_index(position, blocks.index)
-                    ahead = f.load_index(position, f.add(blocks.index, 1))
+                    ahead = f.load_index(position, f.add(blocks.index, _BLOCKS_AHEAD))
                     block = f.at(strip, f.mul(here, 4 * r * c))
                     coming = f.at(strip, f.mul(ahead, 4 * r * c))
                     x = f.at(panel, f.mul(f.load_index(col, blocks.index), 4 * self.columns * c))
@@ -169,13 +128,13 @@ class PanelKernel:
         if not self.y_by_rows:
             return
         a_line = 64 // 4
-        shares = max(1, a_line // self.tile[0])  # groups of rows that share the lines
+        shares = max(1, a_line // self.tile_rows)  # groups of rows that share the lines
         share = self.columns // shares
         line = f.mul(f.div(row, a_line), 64)
-        column = f.mul(f.rem(f.div(row, self.tile[0]), shares), share)
+        column = f.mul(f.rem(f.div(row, self.tile_rows), shares), share)
         target = f.at(f.at(y, line), f.mul(column, stride))
         for _ in range(share):
-            f.prefetch(target, write=True)
+            f.prefetch(target, level=2)
             target = f.at(target, stride)
 
     def _block(
@@ -197,7 +156,7 @@ class PanelKernel:
         self, f: Function, x: Value, block: Value, coming: Value, sums: list[Value], count: int
     ) -> list[Value]:
         """Multiply ``count`` columns of R rows, asking for the same part of the block to come."""
-        (r, c), (R, T), sums = self.block, self.tile, list(sums)
+        (r, c), R, T, sums = self.block, self.tile_rows, self.vectors, list(sums)
         offset = {
             (i, j): 4 * (j * r + i if self.transposed else i * c + j)
             for i in range(R)

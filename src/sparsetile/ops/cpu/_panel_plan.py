@@ -19,11 +19,17 @@ class PanelPlan(ProductPlan):
     def prepare(self, vectors: int, x_by_rows: bool, y_by_rows: bool) -> Prepared:
         """Compile the kernel for one tile width and layout, and fill in its arguments."""
         isa, (rows, inner) = host(), self.block
-        tile = (tile_rows(rows, vectors, isa.registers), vectors)
-        kernel = PanelKernel(isa.lanes, self.block, tile, self.transposed, x_by_rows, y_by_rows)
+        kernel = PanelKernel(
+            lanes=isa.lanes,
+            block=self.block,
+            tile_rows=tile_rows(rows, vectors, isa.registers),
+            vectors=vectors,
+            transposed=self.transposed,
+            x_by_rows=x_by_rows,
+            y_by_rows=y_by_rows,
+        )
         height = -(-max(1, -(-self.k // inner) * inner) // isa.lanes) * isa.lanes
-        panel_bytes = height * 4 * kernel.columns + SKEW
-        stage_bytes = 4 * kernel.columns * kernel.stage_rows
+        panel_bytes = height * kernel.row_bytes + SKEW
         template = LAYOUT.new()
         LAYOUT.fill(
             template,
@@ -36,7 +42,7 @@ class PanelPlan(ProductPlan):
             position=self.index.position.data_ptr(),
             pack_step=_PACK_STEP,
             panel_bytes=panel_bytes,
-            stage_bytes=stage_bytes,
+            stage_bytes=kernel.stage_bytes,
         )
         return Prepared(
             layout=LAYOUT,
@@ -44,7 +50,7 @@ class PanelPlan(ProductPlan):
             template=template,
             columns=kernel.columns,
             panel_bytes=panel_bytes,
-            stage_bytes=stage_bytes,
+            stage_bytes=kernel.stage_bytes,
             pack_tasks=-(-height // _PACK_STEP),
         )
 

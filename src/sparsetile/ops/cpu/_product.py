@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sparsetile.ops.cpu._call import Call, Layout
 from sparsetile.ops.cpu._index import Index
+from sparsetile.ops.cpu._isa import second_cache
 from sparsetile.ops.cpu._operand import Dense
 from sparsetile.ops.cpu._scratch import scratch
 from sparsetile.ops.cpu._threads import run, thread_count
@@ -81,15 +82,21 @@ class ProductPlan(ABC):
             y.fill(call, layout, "y", start)
             tiles = x.batch * -(-(stop - start) // prepared.columns)
             whole = tiles % threads == 0 or tiles >= 4 * threads
+            # groups of about equal size, as many as serve all threads alike
+            most = max(1, second_cache() // 2 // prepared.panel_bytes) if whole else tiles
+            groups = threads * -(-tiles // (most * threads)) if whole else 1
+            group = -(-tiles // groups)
+            panels = group * (threads if whole else 1)
             layout.fill(
                 call,
-                tasks=tiles,
+                tasks=-(-tiles // group),
                 column_tiles=tiles,
+                group=group,
                 n=stop - start,
                 values=address,
                 bias=biases.data_ptr(),
-                panels=scratch("panels", prepared.panel_bytes * (threads if whole else tiles)),
-                stages=scratch("stages", prepared.stage_bytes * threads),
+                panels=scratch("panels", prepared.panel_bytes * panels),
+                stages=scratch("stages", prepared.stage_bytes * group * threads),
             )
             if whole:
                 run(workers["whole"], call, min(threads, tiles))
@@ -97,7 +104,7 @@ class ProductPlan(ABC):
             layout.fill(call, tasks=tiles * prepared.pack_tasks)
             run(workers["pack"], call, threads)
             count, bounds = self.parts(threads)
-            layout.fill(call, tasks=tiles * count, bounds=bounds.data_ptr())
+            layout.fill(call, tasks=count, bounds=bounds.data_ptr())
             run(workers["rows"], call, threads)
 
     def _biases(self, bias: Tensor | None) -> Tensor:

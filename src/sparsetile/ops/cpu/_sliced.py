@@ -9,33 +9,27 @@ from dataclasses import dataclass
 
 from sparsetile.ops.cpu._call import Layout
 from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector, zero
-from sparsetile.ops.cpu._pack import pack_columns, pack_rows, unpack_columns, unpack_rows
+from sparsetile.ops.cpu._tiles import INTEGERS, POINTERS, Fields, TileKernel
 
 LAYOUT = Layout(
-    integers="tasks column_tiles n k m k_block k_blocks chunks chunk_rows x_stride x_batch "
-    "y_stride y_batch panel_bytes stage_bytes",  # strides in bytes
-    pointers="x y panels stages table lengths rows index source values bias bounds zeros",
+    integers=INTEGERS + "k_block k_blocks chunks chunk_rows",
+    pointers=POINTERS + "table lengths rows index source zeros",
 )
 _AHEAD = 512  # bytes of the stream of packed blocks asked for in advance
 _STEPS_AHEAD = 16  # the same in steps of S blocks, for blocks read where they lie
 
 
 @dataclass(frozen=True)
-class SlicedKernel:
+class SlicedKernel(TileKernel):
     """What distinguishes one compiled sliced kernel from another."""
 
     lanes: int
     block: tuple[int, int]  # (rows, inner) of a block as it is multiplied
     slice_rows: int  # S block rows
-    vectors: int  # T vectors of columns
+    vectors: int  # T
     transposed: bool  # blocks are stored (inner, rows)
     x_by_rows: bool
     y_by_rows: bool
-
-    @property
-    def columns(self) -> int:
-        """Columns of a tile."""
-        return self.lanes * self.vectors
 
     @property
     def direct(self) -> bool:
@@ -47,123 +41,91 @@ class SlicedKernel:
         """Whether blocks are read where they lie: those that fill cache lines of their own."""
         return 4 * block[0] * block[1] >= 64
 
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row of a panel or stage."""
-        return 4 * self.columns
-
     def stage_bytes(self, chunk_rows: int) -> int:
         """Bytes of a stage: a chunk, rows for padding, and what the transposing store reads on."""
         return (chunk_rows + self.block[0] + self.lanes) * self.row_bytes
 
     def ir(self) -> str:
         """Write the module: functions ``whole``, ``pack`` and ``rows``."""
-        pack = pack_rows if self.x_by_rows else pack_columns
-        unpack = unpack_rows if self.y_by_rows else unpack_columns
-        return module(
-            [
-                pack("pack_tile", self.lanes, self.vectors),
-                unpack("unpack", self.lanes, self.vectors),
-                self._core(),
-                *(self._worker(name) for name in ("whole", "pack", "rows")),
-            ]
-        )
+        workers = []
+        for name, emit in (("whole", self.whole), ("pack", self.pack), ("rows", self.rows)):
+            f, fields = LAYOUT.function(name)
+            emit(f, fields)
+            workers.append(f)
+        return module([*self.ends(), self._core(), *workers])
 
-    # --- workers ---------------------------------------------------------------------------------
+    def stretches(self, f: Function, a: Fields) -> Value:
+        """Count the stretches that a panel is packed in: its k-blocks."""
+        return a["k_blocks"]
 
-    def _worker(self, name: str) -> Function:
-        """Task = a column tile (``whole``), or its k-block (``pack``) or chunk (``rows``)."""
-        f, a = LAYOUT.function(name)
-        ticket = f.take(a["ticket"]) if name != "pack" else i64(0)
-        stage = f.at(a["stages"], f.mul(ticket, a["stage_bytes"]))
-        with f.tasks(a["task"], a["tasks"]) as task:
-            if name == "whole":
-                x, y, n = self._tile(f, a, task)
-                panel = f.at(a["panels"], f.mul(ticket, a["panel_bytes"]))
-                with f.loop(0, a["k_blocks"]) as blocks:
-                    self._pack_block(f, a, x, n, panel, blocks.index)
-                with f.loop(0, a["chunks"]) as chunks:
-                    self._chunk(f, a, panel, stage, y, n, chunks.index)
-            elif name == "pack":
-                tile, block = f.div(task, a["k_blocks"]), f.rem(task, a["k_blocks"])
-                x, _, n = self._tile(f, a, tile)
-                panel = f.at(a["panels"], f.mul(tile, a["panel_bytes"]))
-                self._pack_block(f, a, x, n, panel, block)
-            else:
-                chunk, tile = f.div(task, a["column_tiles"]), f.rem(task, a["column_tiles"])
-                _, y, n = self._tile(f, a, tile)
-                panel = f.at(a["panels"], f.mul(tile, a["panel_bytes"]))
-                self._chunk(f, a, panel, stage, y, n, chunk)
-        return f
-
-    def _tile(self, f: Function, a: dict[str, Value], tile: Value) -> tuple[Value, Value, Value]:
-        """Find where a column tile lies: x, y, and how many columns of it exist."""
-        per_batch = f.div(f.add(a["n"], self.columns - 1), self.columns)
-        batch, column = f.div(tile, per_batch), f.mul(f.rem(tile, per_batch), self.columns)
-        x_step = a["x_stride"] if self.x_by_rows else i64(4)
-        y_step = a["y_stride"] if self.y_by_rows else i64(4)
-        x = f.at(f.at(a["x"], f.mul(batch, a["x_batch"])), f.mul(column, x_step))
-        y = f.at(f.at(a["y"], f.mul(batch, a["y_batch"])), f.mul(column, y_step))
-        return x, y, f.least(f.sub(a["n"], column), self.columns)
-
-    def _slice_bytes(self, f: Function, a: dict[str, Value]) -> Value:
-        """Bytes of a k-block's panel: its rows, and rows of zeros that padding multiplies."""
-        return f.mul(f.add(a["k_block"], self.block[1]), self.row_bytes)
-
-    def _pack_block(
-        self, f: Function, a: dict[str, Value], x: Value, n: Value, panel: Value, block: Value
+    def pack_stretch(
+        self, f: Function, a: Fields, x: Value, n: Value, panel: Value, stretch: Value
     ) -> None:
-        first = f.mul(block, a["k_block"])
+        """Emit the packing of one k-block of a tile's panel, and of its rows of zeros."""
+        first = f.mul(stretch, a["k_block"])
         x = f.at(x, f.mul(first, i64(4) if self.x_by_rows else a["x_stride"]))
         left = f.sub(a["k"], first)
-        target = f.at(panel, f.mul(block, self._slice_bytes(f, a)))
+        target = f.at(panel, f.mul(stretch, self._slice_bytes(f, a)))
         f.call("pack_tile", x, a["x_stride"], n, i64(0), a["k_block"], left, target)
         zeros = f.at(target, f.mul(a["k_block"], self.row_bytes))
         for offset in range(0, self.block[1] * self.row_bytes, 4 * self.lanes):
             f.store(zero(vector(self.lanes)), f.at(zeros, offset))
 
-    def _chunk(
+    def _slice_bytes(self, f: Function, a: Fields) -> Value:
+        """Bytes of a k-block's panel: its rows, and rows of zeros that padding multiplies."""
+        return f.mul(f.add(a["k_block"], self.block[1]), self.row_bytes)
+
+    def row_parts(self, a: Fields) -> Value:
+        """Count the chunks."""
+        return a["chunks"]
+
+    def multiply_rows(
         self,
         f: Function,
-        a: dict[str, Value],
-        panel: Value,
+        a: Fields,
         stage: Value,
-        y: Value,
-        n: Value,
-        chunk: Value,
+        panels: Value,
+        rows: tuple[Value, Value],
+        tiles: tuple[Value, Value],
     ) -> None:
-        """Multiply the rows of a chunk: bias into the stage, all k-blocks onto it, out to y."""
-        row = f.mul(chunk, a["chunk_rows"])
-        rows = f.least(f.sub(a["m"], row), a["chunk_rows"])
-        with f.loop(0, rows) as biases:
-            b = f.load("float", f.at(a["bias"], f.mul(f.add(row, biases.index), 4)))
-            target = f.at(stage, f.mul(biases.index, self.row_bytes))
-            wide = f.splat(b, self.lanes)
+        """Emit the product of chunks with tiles: k-block by k-block onto a stage for each tile."""
+        with f.loop(*rows) as chunks:
+            row = f.mul(chunks.index, a["chunk_rows"])
+            count = f.least(f.sub(a["m"], row), a["chunk_rows"])
+            with f.loop(*tiles) as loop:
+                mine = f.at(stage, f.mul(f.sub(loop.index, tiles[0]), a["stage_bytes"]))
+                self._write_biases(f, a, mine, row, count)
+            with f.loop(0, a["k_blocks"]) as blocks, f.loop(*tiles) as loop:
+                number = f.sub(loop.index, tiles[0])
+                panel = f.at(panels, f.mul(number, a["panel_bytes"]))
+                panel = f.at(panel, f.mul(blocks.index, self._slice_bytes(f, a)))
+                mine = f.at(stage, f.mul(number, a["stage_bytes"]))
+                self._multiply_segment(f, a, panel, mine, chunks.index, blocks.index)
+            with f.loop(*tiles) as loop:
+                _, y, n = self.tile(f, a, loop.index)
+                mine = f.at(stage, f.mul(f.sub(loop.index, tiles[0]), a["stage_bytes"]))
+                target = f.at(y, f.mul(row, self.row_step(a)))
+                f.call("unpack", mine, target, a["y_stride"], count, n)
+
+    def _write_biases(self, f: Function, a: Fields, stage: Value, row: Value, count: Value) -> None:
+        with f.loop(0, count) as loop:
+            bias = f.load("float", f.at(a["bias"], f.mul(f.add(row, loop.index), 4)))
+            target, wide = f.at(stage, f.mul(loop.index, self.row_bytes)), f.splat(bias, self.lanes)
             for t in range(self.vectors):
                 f.store(wide, f.at(target, 4 * self.lanes * t), align=4 * self.lanes)
-        size = 4 * self.block[0] * self.block[1]
-        with f.loop(0, a["k_blocks"]) as blocks:
-            entry = f.mul(f.add(f.mul(chunk, a["k_blocks"]), blocks.index), 3)
-            first, last, slot = (
-                f.load_index(a["table"], f.add(entry, i), bits=64) for i in range(3)
-            )
-            f.call(
-                "core",
-                f.at(panel, f.mul(blocks.index, self._slice_bytes(f, a))),
-                stage,
-                first,
-                last,
-                a["lengths"],
-                a["rows"],
-                f.at(a["index"], f.mul(slot, 2)),
-                f.at(a["source"], f.mul(slot, 4))
-                if self.direct
-                else f.at(a["values"], f.mul(slot, size)),
-                a["values"],
-                a["zeros"],
-            )
-        step = i64(4) if self.y_by_rows else a["y_stride"]
-        f.call("unpack", stage, f.at(y, f.mul(row, step)), a["y_stride"], rows, n)
+
+    def _multiply_segment(
+        self, f: Function, a: Fields, panel: Value, stage: Value, chunk: Value, block: Value
+    ) -> None:
+        """Multiply what one chunk holds in one k-block."""
+        entry = f.mul(f.add(f.mul(chunk, a["k_blocks"]), block), 3)
+        first, last, slot = (f.load_index(a["table"], f.add(entry, i), bits=64) for i in range(3))
+        if self.direct:
+            stream = f.at(a["source"], f.mul(slot, 4))
+        else:
+            stream = f.at(a["values"], f.mul(slot, 4 * self.block[0] * self.block[1]))
+        index, tables = f.at(a["index"], f.mul(slot, 2)), (a["lengths"], a["rows"])
+        f.call("core", panel, stage, first, last, *tables, index, stream, a["values"], a["zeros"])
 
     # --- the product ----------------------------------------------------------------------------
 
