@@ -9,13 +9,13 @@ same sliced order as the product's.
 from dataclasses import dataclass
 
 from sparsetile.ops.cpu._call import Layout
-from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector, zero
+from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector
 from sparsetile.ops.cpu._pack import pack_columns, pack_rows
 
 LAYOUT = Layout(
     integers="tasks t m k k_block k_blocks chunk_rows a_stride b_stride panel_bytes stage_bytes "
     "accumulate",  # strides in bytes
-    pointers="a b panels stages table lengths rows index source packed",
+    pointers="a b panels stages table lengths rows index packed",
 )
 
 
@@ -57,7 +57,7 @@ class DotKernel:
         return module([pack_a, pack_b, self._core(), self._pack(), self._rows()])
 
     def _pack(self) -> Function:
-        """Task = a k-block: pack its columns of B, and the zeros that padding multiplies."""
+        """Task = a k-block: pack its columns of B."""
         f, a = LAYOUT.function("pack")
         with f.tasks(a["task"], a["tasks"]) as task:
             first = f.mul(task, a["k_block"])
@@ -65,9 +65,6 @@ class DotKernel:
             panel = f.at(a["panels"], f.mul(task, a["panel_bytes"]))
             left = f.sub(a["k"], first)
             f.call("pack_b", b, a["b_stride"], a["t"], i64(0), a["k_block"], left, panel)
-            zeros = f.at(panel, f.mul(a["k_block"], self.row_bytes))
-            for offset in range(0, self.block[1] * self.row_bytes, 4 * self.lanes):
-                f.store(zero(vector(self.lanes)), f.at(zeros, offset))
         return f
 
     def _rows(self) -> Function:

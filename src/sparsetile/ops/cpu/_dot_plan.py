@@ -31,6 +31,9 @@ class DotPlan(SamplePlan):
         most = max(step, _FIRST_CACHE // (4 * lanes * _VECTORS) // step * step)
         k_block = min(most, max(step, -(-self.k // step) * step))
         self._slices = slices_of(index, block, self.k, k_block, self._together)
+        wanted = self._slices.source[: self._slices.slots].clone()
+        wanted[self._slices.repeated] = -1
+        self._wanted = wanted
 
     def add(self, a: Dense, b: Dense, item: int, out: Tensor, keep: bool, last: bool) -> None:
         """Write the blocks of one batch item's product, or add them if ``keep``.
@@ -46,7 +49,7 @@ class DotPlan(SamplePlan):
             self._slices,
             LAYOUT.new(),
         )
-        panel_bytes = (slices.k_block + self.block[1]) * kernel.row_bytes + _SKEW
+        panel_bytes = slices.k_block * kernel.row_bytes + _SKEW
         stage_bytes = kernel.stage_bytes(slices.chunk_rows)
         r, c = self.block
         packed = scratch("packed", 4 * (slices.slots * r * c + host().lanes))
@@ -79,7 +82,7 @@ class DotPlan(SamplePlan):
             LAYOUT.fill(call, tasks=slices.chunks)
             run(workers["rows"], call, threads)
         if last:
-            scatter(packed, slices.source, slices.slots, out)
+            scatter(packed, self._wanted, slices.slots, out)
 
 
 @cache

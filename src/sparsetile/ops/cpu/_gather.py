@@ -2,7 +2,6 @@
 
 from functools import cache
 
-import torch
 from torch import Tensor
 
 from sparsetile.ops.cpu._call import Layout
@@ -11,16 +10,16 @@ from sparsetile.ops.cpu._jit import load
 from sparsetile.ops.cpu._scratch import scratch
 from sparsetile.ops.cpu._threads import run, thread_count
 
-LAYOUT = Layout(integers="tasks slots", pointers="source values packed zeros")
+LAYOUT = Layout(integers="tasks slots", pointers="source values packed")
 _RUN = 4096  # slots of a task
 
 
 def gather(values: Tensor, source: Tensor, slots: int) -> int:
-    """Copy blocks into slots of scratch memory; padding becomes zeros.
+    """Copy blocks into slots of scratch memory.
 
     Args:
         values: Contiguous blocks, ``[nnzb, r, c]``.
-        source: The block of each slot, -1 for padding; int32.
+        source: The block of each slot; int32.
         slots: Number of slots.
 
     Returns:
@@ -34,7 +33,7 @@ def gather(values: Tensor, source: Tensor, slots: int) -> int:
 
 
 def scatter(packed: int, source: Tensor, slots: int, values: Tensor) -> None:
-    """Copy blocks from slots to where they belong among the values; padding goes nowhere."""
+    """Copy blocks from slots to where they belong among the values; a slot of -1 is left out."""
     _move("scatter", values, source, slots, values[0].nbytes, packed)
 
 
@@ -47,7 +46,6 @@ def _move(way: str, values: Tensor, source: Tensor, slots: int, size: int, packe
         source=source.data_ptr(),
         values=values.data_ptr(),
         packed=packed,
-        zeros=_zeros().data_ptr(),
     )
     run(_compiled(size)[way], call, thread_count())
 
@@ -57,19 +55,12 @@ def _compiled(size: int) -> dict[str, int]:
     return load(module([_gather(size), _scatter(size)]), ["gather", "scatter"])
 
 
-@cache
-def _zeros() -> Tensor:
-    return torch.zeros(1024)
-
-
 def _gather(size: int) -> Function:
     f, a = LAYOUT.function("gather")
     with f.tasks(a["task"], a["tasks"]) as task:
         first = f.mul(task, _RUN)
         with f.loop(first, f.least(f.add(first, _RUN), a["slots"])) as slots:
-            position = f.load_signed(f.at(a["source"], f.mul(slots.index, 4)))
-            block = f.at(a["values"], f.mul(position, size))
-            block = f.select(f.compare("sge", position, 0), block, a["zeros"])
+            block = f.at(a["values"], f.mul(f.load_index(a["source"], slots.index), size))
             f.copy(f.at(a["packed"], f.mul(slots.index, size)), block, size)
     return f
 

@@ -1,6 +1,5 @@
 """The plan of a product by the panel kernel."""
 
-from collections.abc import Sequence
 from functools import cache
 
 from torch import Tensor
@@ -54,9 +53,9 @@ class PanelPlan(ProductPlan):
             pack_tasks=-(-height // _PACK_STEP),
         )
 
-    def stretches(self, columns: int) -> Sequence[tuple[int, int, int]]:
-        """Cut columns into stretches of one tile width: first, last, vectors."""
-        return _stretches(columns, host().lanes)
+    def widest(self) -> int:
+        """Vectors of the widest tile: as many as registers allow for eight rows."""
+        return 3
 
     def parts(self, threads: int) -> tuple[int, Tensor]:
         """Cut the rows into parts for several threads: how many, and where they begin."""
@@ -67,24 +66,6 @@ class PanelPlan(ProductPlan):
 @cache
 def _compiled(kernel: PanelKernel) -> dict[str, int]:
     return load(kernel.ir(), ["whole", "pack", "rows"])
-
-
-@cache
-def _stretches(columns: int, lanes: int) -> tuple[tuple[int, int, int], ...]:
-    """Cut into tiles of three vectors, with one or two of two at the end where three do not fit.
-
-    Three vectors use each stored value for the most columns that the registers allow.
-    """
-    total = -(-columns // lanes)
-    twos = {0: 0, 1: 2, 2: 1}[total % 3] if total > 1 else 0
-    threes = (total - 2 * twos) // 3 if total > 1 else 0
-    cuts, at = [], 0
-    for count, vectors in ((threes, 3), (twos, 2), (total - 3 * threes - 2 * twos, 1)):
-        if count:
-            stop = min(columns, at + count * vectors * lanes)
-            cuts.append((at, stop, vectors))
-            at = stop
-    return tuple(cuts)
 
 
 def tile_rows(rows: int, vectors: int, registers: int) -> int:

@@ -1,15 +1,15 @@
 """One direction of one pattern, planned once and applied to many operands."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from sparsetile.ops.cpu._call import Call, Layout
 from sparsetile.ops.cpu._index import Index
-from sparsetile.ops.cpu._isa import second_cache
+from sparsetile.ops.cpu._isa import host, second_cache
 from sparsetile.ops.cpu._operand import Dense
 from sparsetile.ops.cpu._scratch import scratch
 from sparsetile.ops.cpu._threads import run, thread_count
@@ -56,8 +56,8 @@ class ProductPlan(ABC):
         """Compile the kernel for one tile width and layout, and fill in its arguments."""
 
     @abstractmethod
-    def stretches(self, columns: int) -> Sequence[tuple[int, int, int]]:
-        """Cut columns into stretches of one tile width: first, last, vectors."""
+    def widest(self) -> int:
+        """Vectors of the widest tile."""
 
     @abstractmethod
     def parts(self, threads: int) -> tuple[int, Tensor]:
@@ -71,7 +71,7 @@ class ProductPlan(ABC):
         """Compute y = W · x + bias, column by column."""
         address, biases = self.values_address(values), self._biases(bias)
         threads = thread_count()
-        for start, stop, vectors in self.stretches(x.columns):
+        for start, stop, vectors in stretches(x.columns, host().lanes, self.widest()):
             key = (vectors, x.by_rows, y.by_rows)
             prepared = self._prepared.get(key)
             if prepared is None:
@@ -114,3 +114,27 @@ class ProductPlan(ABC):
         missing = len(self._no_bias) - len(bias)
         bias = bias.detach()
         return torch.nn.functional.pad(bias, (0, missing)) if missing else bias.contiguous()
+
+
+@cache
+def stretches(columns: int, lanes: int, widest: int) -> tuple[tuple[int, int, int], ...]:
+    """Cut columns into stretches of one tile width: first, last, vectors.
+
+    All tiles are as wide as can be, but for what is left at the end; a lone vector there shares
+    with the last full tile, since the narrowest tile uses the registers worst.
+    """
+    total = -(-columns // lanes)
+    full, rest = divmod(total, widest)
+    widths = [widest] * full + [rest] * (rest > 0)
+    if rest == 1 and full and widest > 2:
+        widths[-2:] = [widest - 1, 2]
+    cuts: list[tuple[int, int, int]] = []
+    at = 0
+    for width in widths:
+        stop = min(columns, at + width * lanes)
+        if cuts and cuts[-1][2] == width:
+            cuts[-1] = (cuts[-1][0], stop, width)
+        else:
+            cuts.append((at, stop, width))
+        at = stop
+    return tuple(cuts)

@@ -5,18 +5,33 @@ near it lies. A k-block's slice of the panel stays in the first cache while all 
 over it; their sums are added to a stage in the second cache, which is stored once, at the end.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sparsetile.ops.cpu._call import Layout
-from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector, zero
+from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector
 from sparsetile.ops.cpu._tiles import INTEGERS, POINTERS, Fields, TileKernel
 
 LAYOUT = Layout(
     integers=INTEGERS + "k_block k_blocks chunks chunk_rows",
-    pointers=POINTERS + "table lengths rows index source zeros",
+    pointers=POINTERS + "table lengths rows index stream",
 )
-_AHEAD = 512  # bytes of the stream of packed blocks asked for in advance
-_STEPS_AHEAD = 16  # the same in steps of S blocks, for blocks read where they lie
+# How far ahead blocks are asked for: bytes of packed ones, steps of slots, bytes of coming rows.
+_BYTES_AHEAD = 512
+_STEPS_AHEAD = 16
+_ROW_AHEAD = 192
+
+
+def how_read(block: tuple[int, int], transposed: bool) -> str:
+    """Say how a kernel finds its blocks.
+
+    By "rows": those of a row lie one after the other among the values. For the transpose they do
+    not: blocks that fill cache lines are then read where they lie, each by its own position
+    ("slots"); smaller ones are gathered into sliced order first ("packed").
+    """
+    if not transposed:
+        return "rows"
+    return "slots" if 4 * block[0] * block[1] >= 64 else "packed"
 
 
 @dataclass(frozen=True)
@@ -32,14 +47,9 @@ class SlicedKernel(TileKernel):
     y_by_rows: bool
 
     @property
-    def direct(self) -> bool:
-        """Whether blocks are read where they lie."""
-        return self.reads_directly(self.block)
-
-    @staticmethod
-    def reads_directly(block: tuple[int, int]) -> bool:
-        """Whether blocks are read where they lie: those that fill cache lines of their own."""
-        return 4 * block[0] * block[1] >= 64
+    def reading(self) -> str:
+        """How blocks are found: by "rows", "slots", or "packed"."""
+        return how_read(self.block, self.transposed)
 
     def stage_bytes(self, chunk_rows: int) -> int:
         """Bytes of a stage: a chunk, rows for padding, and what the transposing store reads on."""
@@ -61,19 +71,12 @@ class SlicedKernel(TileKernel):
     def pack_stretch(
         self, f: Function, a: Fields, x: Value, n: Value, panel: Value, stretch: Value
     ) -> None:
-        """Emit the packing of one k-block of a tile's panel, and of its rows of zeros."""
+        """Emit the packing of one k-block of a tile's panel."""
         first = f.mul(stretch, a["k_block"])
         x = f.at(x, f.mul(first, i64(4) if self.x_by_rows else a["x_stride"]))
         left = f.sub(a["k"], first)
-        target = f.at(panel, f.mul(stretch, self._slice_bytes(f, a)))
+        target = f.at(panel, f.mul(first, self.row_bytes))
         f.call("pack_tile", x, a["x_stride"], n, i64(0), a["k_block"], left, target)
-        zeros = f.at(target, f.mul(a["k_block"], self.row_bytes))
-        for offset in range(0, self.block[1] * self.row_bytes, 4 * self.lanes):
-            f.store(zero(vector(self.lanes)), f.at(zeros, offset))
-
-    def _slice_bytes(self, f: Function, a: Fields) -> Value:
-        """Bytes of a k-block's panel: its rows, and rows of zeros that padding multiplies."""
-        return f.mul(f.add(a["k_block"], self.block[1]), self.row_bytes)
 
     def row_parts(self, a: Fields) -> Value:
         """Count the chunks."""
@@ -98,7 +101,7 @@ class SlicedKernel(TileKernel):
             with f.loop(0, a["k_blocks"]) as blocks, f.loop(*tiles) as loop:
                 number = f.sub(loop.index, tiles[0])
                 panel = f.at(panels, f.mul(number, a["panel_bytes"]))
-                panel = f.at(panel, f.mul(blocks.index, self._slice_bytes(f, a)))
+                panel = f.at(panel, f.mul(f.mul(blocks.index, a["k_block"]), self.row_bytes))
                 mine = f.at(stage, f.mul(number, a["stage_bytes"]))
                 self._multiply_segment(f, a, panel, mine, chunks.index, blocks.index)
             with f.loop(*tiles) as loop:
@@ -120,45 +123,41 @@ class SlicedKernel(TileKernel):
         """Multiply what one chunk holds in one k-block."""
         entry = f.mul(f.add(f.mul(chunk, a["k_blocks"]), block), 3)
         first, last, slot = (f.load_index(a["table"], f.add(entry, i), bits=64) for i in range(3))
-        if self.direct:
-            stream = f.at(a["source"], f.mul(slot, 4))
-        else:
-            stream = f.at(a["values"], f.mul(slot, 4 * self.block[0] * self.block[1]))
+        size = {"rows": 0, "slots": 4, "packed": 4 * self.block[0] * self.block[1]}[self.reading]
+        stream = f.at(a["values" if self.reading == "packed" else "stream"], f.mul(slot, size))
         index, tables = f.at(a["index"], f.mul(slot, 2)), (a["lengths"], a["rows"])
-        f.call("core", panel, stage, first, last, *tables, index, stream, a["values"], a["zeros"])
+        f.call("core", panel, stage, first, last, *tables, index, stream, a["values"])
 
     # --- the product ----------------------------------------------------------------------------
 
     def _core(self) -> Function:
         """Emit the walk over the slices of one (chunk, k-block).
 
-        ``stream`` is what goes along with the slots: the packed blocks, or, for blocks read where
-        they lie, their positions among the values.
+        ``stream`` holds, by the way of reading: the first block of each row of all slices; the
+        positions of the blocks slot by slot; or the blocks themselves.
         """
-        (height, width), S, T, v = self.block, self.slice_rows, self.vectors, vector(self.lanes)
+        S, T, v = self.slice_rows, self.vectors, vector(self.lanes)
+        height = self.block[0]
         args = [("panel", "ptr noalias readonly"), ("stage", "ptr noalias"), ("first", "i64")]
         args += [("last", "i64"), ("lengths", "ptr noalias readonly")]
-        args += [
-            (name, "ptr noalias readonly")
-            for name in ("rows", "index", "stream", "values", "zeros")
-        ]
+        args += [(name, "ptr noalias readonly") for name in ("rows", "index", "stream", "values")]
         f = Function("core", args, internal=True)
-        panel, stage, first, last, lengths, rows, index, stream, values, zeros = f.args
-        step = 4 * S if self.direct else 4 * S * height * width
+        panel, stage, first, last, lengths, rows, index, stream, values = f.args
         with f.loop(first, last, carry=[index, stream]) as slices:
-            length = f.load_index(lengths, slices.index)
+            length, following = f.load_index(lengths, slices.index), f.add(slices.index, 1)
             targets, sums = self._targets(f, stage, rows, slices.index), []
             for target in targets:
                 for i in range(height * T):
                     sums.append(f.load(v, f.at(target, 4 * self.lanes * i), align=4 * self.lanes))
-            for target in self._targets(f, stage, rows, f.add(slices.index, 1)):
+            for target in self._targets(f, stage, rows, following):
                 for line in range(0, height * self.row_bytes, 64):
                     f.prefetch(f.at(target, line), write=True)
+            reader = self._reader(f, slices.index, following, stream, values)
             with f.loop(0, length, carry=[*slices.values, *sums]) as loop:
-                index, stream, *sums = loop.values
-                blocks = self._addresses(f, stream, values, zeros)
+                index, here, *sums = loop.values
+                blocks, here = reader(loop.index, here)
                 sums = self._multiply(f, panel, index, blocks, sums)
-                loop.carry([f.at(index, 2 * S), f.at(stream, step), *sums])
+                loop.carry([f.at(index, 2 * S), here, *sums])
             slices.carry(loop.results[:2])
             sums = loop.results[2:]
             for u, target in enumerate(targets):
@@ -175,24 +174,49 @@ class SlicedKernel(TileKernel):
             for u in range(self.slice_rows)
         ]
 
-    def _addresses(self, f: Function, stream: Value, values: Value, zeros: Value) -> list[Value]:
-        """Find the S blocks of this step, and ask for ones to come."""
+    def _reader(
+        self, f: Function, slice_: Value, following: Value, stream: Value, values: Value
+    ) -> Callable[[Value, Value], tuple[list[Value], Value]]:
+        """Prepare a slice; return what emits a step's S blocks and the next place of the stream."""
         size, S = 4 * self.block[0] * self.block[1], self.slice_rows
-        if not self.direct:
+
+        def packed(_: Value, here: Value) -> tuple[list[Value], Value]:
             for line in range(0, S * size, 64):
-                f.prefetch(f.at(stream, _AHEAD + line))
-            return [f.at(stream, u * size) for u in range(S)]
-        blocks = []
-        for u in range(2 * S):
-            ahead = _STEPS_AHEAD * S if u >= S else 0
-            position = f.load_signed(f.at(stream, 4 * (u % S + ahead)))
-            block = f.at(values, f.mul(position, size))
-            if u >= S:
+                f.prefetch(f.at(here, _BYTES_AHEAD + line))
+            return [f.at(here, u * size) for u in range(S)], f.at(here, S * size)
+
+        def slots(_: Value, here: Value) -> tuple[list[Value], Value]:
+            for u in range(S):
+                ahead = f.load_index(here, u + _STEPS_AHEAD * S)
                 for line in range(0, size, 64):
-                    f.prefetch(f.at(block, line))
-            else:
-                blocks.append(f.select(f.compare("sge", position, 0), block, zeros))
-        return blocks
+                    f.prefetch(f.at(values, f.add(f.mul(ahead, size), line)))
+            blocks = [f.at(values, f.mul(f.load_index(here, u), size)) for u in range(S)]
+            return blocks, f.at(here, 4 * S)
+
+        if self.reading != "rows":
+            return packed if self.reading == "packed" else slots
+
+        def firsts(of: Value) -> list[Value]:
+            number = f.mul(of, S)
+            return [
+                f.at(values, f.mul(f.load_index(stream, f.add(number, u)), size)) for u in range(S)
+            ]
+
+        rows, coming = firsts(slice_), firsts(following)
+        if size < 64:
+            for row in coming:
+                for line in range(0, _ROW_AHEAD, 64):
+                    f.prefetch(f.at(row, line))
+
+        def by_rows(step: Value, here: Value) -> tuple[list[Value], Value]:
+            offset = f.mul(step, size)
+            if size >= 64:
+                for row in coming:
+                    for line in range(0, size, 64):
+                        f.prefetch(f.at(row, f.add(offset, line)))
+            return [f.at(row, offset) for row in rows], here
+
+        return by_rows
 
     def _multiply(
         self, f: Function, panel: Value, index: Value, blocks: list[Value], sums: list[Value]

@@ -1,6 +1,5 @@
 """The plan of a product by the sliced kernel."""
 
-from collections.abc import Sequence
 from functools import cache
 
 import torch
@@ -11,8 +10,11 @@ from sparsetile.ops.cpu._index import Index
 from sparsetile.ops.cpu._isa import host
 from sparsetile.ops.cpu._jit import load
 from sparsetile.ops.cpu._product import SKEW, Prepared, ProductPlan
-from sparsetile.ops.cpu._sliced import LAYOUT, SlicedKernel
+from sparsetile.ops.cpu._sliced import LAYOUT, SlicedKernel, how_read
 from sparsetile.ops.cpu._slices import slices_of
+
+_SLICE_BYTES = 36 << 10
+_DENSITY = 0.125  # sparser matrices get longer k-blocks
 
 
 class SlicedPlan(ProductPlan):
@@ -38,8 +40,7 @@ class SlicedPlan(ProductPlan):
             x_by_rows,
             y_by_rows,
         )
-        panel_rows = slices.k_blocks * (slices.k_block + self.block[1])
-        panel_bytes = panel_rows * kernel.row_bytes + SKEW
+        panel_bytes = slices.k_blocks * slices.k_block * kernel.row_bytes + SKEW
         stage_bytes = kernel.stage_bytes(slices.chunk_rows)
         template = LAYOUT.new()
         LAYOUT.fill(
@@ -53,7 +54,7 @@ class SlicedPlan(ProductPlan):
             chunk_rows=slices.chunk_rows,
             panel_bytes=panel_bytes,
             stage_bytes=stage_bytes,
-            zeros=_zeros().data_ptr(),
+            stream=self._stream(kernel.reading),
         )
         return Prepared(
             layout=LAYOUT,
@@ -65,19 +66,21 @@ class SlicedPlan(ProductPlan):
             pack_tasks=slices.k_blocks,
         )
 
+    def _stream(self, reading: str) -> int:
+        """Return what goes along with the slices; see the kernel."""
+        if reading == "rows":
+            return self._slices.starts.data_ptr()
+        return self._slices.source.data_ptr() if reading == "slots" else 0
+
     def values_address(self, values: Tensor) -> int:
-        """Return where the kernel finds the blocks: small ones are gathered into slots first."""
-        if SlicedKernel.reads_directly(self.block):
+        """Return where the kernel finds the blocks, having gathered them if it must."""
+        if how_read(self.block, self.transposed) != "packed":
             return values.data_ptr()
         return gather(values, self._slices.source, self._slices.slots)
 
-    def stretches(self, columns: int) -> Sequence[tuple[int, int, int]]:
-        """Cut columns into stretches of one tile width: full tiles, then one narrower tile."""
-        lanes, vectors = host().lanes, self._vectors
-        total = -(-columns // lanes)
-        full = total // vectors * vectors * lanes
-        cuts = [(0, min(full, columns), vectors), (full, columns, total % vectors)]
-        return [cut for cut in cuts if cut[1] > cut[0] and cut[2]]
+    def widest(self) -> int:
+        """Vectors of the widest tile."""
+        return self._vectors
 
     def parts(self, threads: int) -> tuple[int, Tensor]:
         """Cut the rows into parts for several threads: the chunks."""
@@ -89,19 +92,19 @@ def _compiled(kernel: SlicedKernel) -> dict[str, int]:
     return load(kernel.ir(), ["whole", "pack", "rows"])
 
 
-@cache
-def _zeros() -> Tensor:
-    return torch.zeros(1024)
-
-
 def tile_of(block: tuple[int, int], index: Index, k: int) -> tuple[int, int, int]:
-    """Choose S, T and the columns of a k-block."""
+    """Choose S, T and the columns of a k-block.
+
+    A k-block's slice of the panel takes most of the first cache; sparser matrices get longer ones,
+    since each row reads and writes its sums once a k-block.
+    """
     height, width = block
-    lanes, room = host().lanes, 16 if host().registers == 32 else 8
-    vectors = 2
-    together = max(1, min(8, room // (height * vectors)))
+    lanes, many = host().lanes, host().registers == 32
+    vectors = (4 if height == 1 else 3) if many else 2
+    together = max(1, (12 if many else 8) // (height * vectors))
     density = index.nnzb * width / max(1, index.block_rows * k)
-    most = 256 if density >= 0.1 else 512
-    k_block = min(most, -(-k // lanes) * lanes)
-    step = lanes * width if lanes % width else lanes
-    return together, vectors, max(step, k_block // step * step)
+    longer = min(4.0, max(1.0, _DENSITY / max(density, 1e-9)))
+    most = int(_SLICE_BYTES / (4 * lanes * vectors) * longer)
+    step = lanes * (width if lanes % width else 1)
+    whole = -(-k // step) * step
+    return together, vectors, max(step, min(most // step * step, whole))

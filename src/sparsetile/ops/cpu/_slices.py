@@ -2,13 +2,17 @@
 
 Columns are cut into k-blocks whose slice of the dense operand fits the first cache, rows into
 chunks whose results fit the second. Within one (chunk, k-block) the block rows are sorted by how
-many blocks they hold there and taken S at a time: a *slice*. Its blocks are stored ``[j][S]``, so
-one trip count serves S rows and hardly changes from slice to slice.
+many blocks they hold there and taken S at a time. S rows of equal length make one *slice*; where
+lengths differ, a first slice takes what all have and further ones the rest of the longer rows, with
+other rows repeated in the empty places and their sums thrown away. So one trip count serves S rows,
+it hardly changes from slice to slice, and no padding is ever multiplied.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,22 +25,24 @@ _CHUNK_ROWS = (128, 1024)  # bounds of a chunk's rows: its results stay in the s
 
 @dataclass(frozen=True)
 class Slices:
-    """The blocks of a matrix in sliced order. A *slot* holds a block, or padding."""
+    """The blocks of a matrix in sliced order. A *slot* is one block of one step of a slice."""
 
     k_block: int  # columns of a k-block
     chunk_rows: int  # rows of a chunk
     chunks: int
     k_blocks: int
     table: Tensor  # int64[chunks, k_blocks, 3]: first slice, last slice, first slot
-    lengths: Tensor  # int32[slices]: trip count of each
+    lengths: Tensor  # int32[slices]: steps of each
     rows: Tensor  # int32[slices, S]: first row of each block row within its chunk
+    starts: Tensor  # int32[slices, S]: its first block there, in the order of the index
     index: Tensor  # uint16[slots]: first row of the block within the k-block's panel
-    source: Tensor  # int32[slots]: the block of the values in each slot, -1 for padding
+    source: Tensor  # int32[slots]: where the block lies among the values
+    repeated: Tensor  # bool[slots]: whether it only fills an empty place
     slots: int
 
     def fields(self) -> dict[str, int]:
         """Give the addresses that kernels take."""
-        names = ("table", "lengths", "rows", "index", "source")
+        names = ("table", "lengths", "rows", "index")
         return {name: getattr(self, name).data_ptr() for name in names}
 
 
@@ -62,55 +68,71 @@ def slices_of(index: Index, block: tuple[int, int], k: int, k_block: int, togeth
     starts = (np.cumsum(counts) - counts).reshape(block_rows, k_blocks)
     counts = counts.reshape(block_rows, k_blocks)
     table = np.zeros((chunks, k_blocks, 3), np.int64)
-    lengths, rows, source = [], [], []
+    parts: list[_Part] = []
     slices = slots = 0
     for c in range(chunks):
         these = slice(c * chunk, (c + 1) * chunk)
         for b in range(k_blocks):
-            count, start = counts[these, b], starts[these, b]
-            order = np.argsort(-count, kind="stable")[: np.count_nonzero(count)]
-            n = -(-len(order) // together)
-            padded = np.full(n * together, -1)
-            padded[: len(order)] = order
-            real = padded >= 0
-            length = np.where(real, count[padded], 0).reshape(n, together).max(axis=1, initial=0)
-            table[c, b] = slices, slices + n, slots
-            lengths.append(length)
-            # rows that fill up the last slice add their zeros past the end of the chunk
-            rows.append(np.where(real, padded * height, chunk * height))
-            source.append(_slots(padded, real, length, count, start, together))
-            slices, slots = slices + n, slots + len(source[-1])
-    found = np.concatenate(source) if source else np.zeros(0, np.int64)
-    held = found >= 0
-    place = np.full(len(found), k_block)  # padding multiplies rows of zeros at the panel's end
-    place[held] = col[found[held]] * width % k_block
-    position = np.full(len(found), -1)
-    position[held] = index.position.numpy()[found[held]]
+            part = _sort(counts[these, b], starts[these, b], together)
+            parts.append(part)
+            table[c, b] = slices, slices + len(part.lengths), slots
+            slices, slots = slices + len(part.lengths), slots + len(part.blocks)
+    lengths, rows, first, blocks, repeated = (
+        np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+    )
+    # what fills an empty place adds to rows past the end of the chunk
+    rows = np.where(rows >= 0, rows, chunk) * height
+    place = col[blocks] * width % k_block
     return Slices(
-        k_block,
-        chunk * height,
-        chunks,
-        k_blocks,
-        torch.from_numpy(table),
-        torch.from_numpy(np.concatenate([*lengths, [0]]).astype(np.int32)),
-        torch.from_numpy(np.concatenate([*rows, [0] * _SLACK]).astype(np.int32)),
-        torch.from_numpy(np.pad(place, (0, _SLACK)).astype(np.uint16)),
-        torch.from_numpy(np.pad(position, (0, _SLACK)).astype(np.int32)),
-        len(found),
+        k_block=k_block,
+        chunk_rows=chunk * height,
+        chunks=chunks,
+        k_blocks=k_blocks,
+        table=torch.from_numpy(table),
+        lengths=_with_slack(lengths, np.int32),
+        rows=_with_slack(rows, np.int32),
+        starts=_with_slack(first, np.int32),
+        index=_with_slack(place, np.uint16),
+        source=_with_slack(index.position.numpy()[blocks], np.int32),
+        repeated=torch.from_numpy(repeated),
+        slots=slots,
     )
 
 
-def _slots(
-    rows: np.ndarray,
-    real: np.ndarray,
-    length: np.ndarray,
-    count: np.ndarray,
-    start: np.ndarray,
-    together: int,
-) -> np.ndarray:
-    """List the blocks of one (chunk, k-block) slot by slot, -1 where a row has run out."""
-    number = np.repeat(np.arange(len(length)), length)
-    j = np.arange(len(number)) - np.repeat(np.cumsum(length) - length, length)
-    row = rows.reshape(-1, together)[number]
-    inside = real.reshape(-1, together)[number] & (j[:, None] < count[row])
-    return np.where(inside, start[row] + j[:, None], -1).ravel()
+class _Part(NamedTuple):
+    """Slices of one (chunk, k-block)."""
+
+    lengths: np.ndarray  # [slices]
+    rows: np.ndarray  # [slices · S], -1 in empty places
+    starts: np.ndarray  # [slices · S]
+    blocks: np.ndarray  # [slots]
+    repeated: np.ndarray  # [slots]
+
+
+def _sort(count: np.ndarray, start: np.ndarray, together: int) -> _Part:
+    """Sort block rows by length, and cut S of them at a time where their lengths differ."""
+    order = np.argsort(-count, kind="stable")[: np.count_nonzero(count)]
+    order = np.pad(order, (0, -len(order) % together)).reshape(-1, together)
+    length = np.where(np.arange(order.size) < np.count_nonzero(count), count[order.ravel()], 0)
+    length = length.reshape(order.shape)
+    upper = np.sort(length, axis=1)
+    lower = np.pad(upper, ((0, 0), (1, 0)))[:, :-1]
+    group, cut = np.nonzero(upper > lower)
+    lower, steps = lower[group, cut], (upper - lower)[group, cut]
+    active = length[group] > lower[:, None]
+    first = start[order][group]
+    first = np.where(active, first, first[:, :1]) + lower[:, None]
+    number = np.repeat(np.arange(len(steps)), steps)
+    step = np.arange(len(number)) - np.repeat(np.cumsum(steps) - steps, steps)
+    return _Part(
+        lengths=steps,
+        rows=np.where(active, order[group], -1).ravel(),
+        starts=first.ravel(),
+        blocks=(first[number] + step[:, None]).ravel(),
+        repeated=~active[number].ravel(),
+    )
+
+
+def _with_slack(array: np.ndarray, dtype: npt.DTypeLike) -> Tensor:
+    """Copy an array to a tensor, with room for a kernel that looks ahead."""
+    return torch.from_numpy(np.pad(array, (0, _SLACK)).astype(dtype))
