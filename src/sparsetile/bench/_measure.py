@@ -131,6 +131,9 @@ def interleave(
 ) -> dict[str, list[float]]:
     """Time several calls in turns, so that a busy neighbour slows all of them alike.
 
+    A turn calls each case twice and times the second call, as it would run in a loop: no case pays
+    for the caches that the one before it filled.
+
     Args:
         cases: What to call, by name; each is called once untimed to warm up.
         seconds: Time to spend on all of them.
@@ -159,6 +162,7 @@ def interleave(
         for call in cases.values():
             if stop():
                 return times
+            call()
             before = clock()
             call()
             turn.append(clock() - before)

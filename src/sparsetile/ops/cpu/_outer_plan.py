@@ -17,7 +17,7 @@ from sparsetile.ops.cpu._threads import run, thread_count
 
 # What the packed part of B may take of the second cache; the rest is for A and the result.
 _PANEL_BYTES = 1 << 20
-_TERMS = 128  # least length of a stretch of the sum: each reads and writes the whole result
+_TERMS = 64  # least length of a stretch of the sum: each reads and writes the whole result
 _STEP = 16  # a stretch is packed in multiples of this
 _SKEW = 64
 
