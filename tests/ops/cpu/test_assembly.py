@@ -28,7 +28,8 @@ def sliced(isa, block, together, vectors):
 
 
 def outer(isa, block, sums, expected):
-    return OuterKernel(isa.lanes, sums, block, False, False).ir(), expected
+    narrow = 2 * block[1] <= isa.lanes
+    return OuterKernel(isa.lanes, sums, block, narrow, False, False).ir(), expected
 
 
 def dot(isa, block, together, vectors):

@@ -28,6 +28,7 @@ class OuterKernel:
     lanes: int
     sums: int  # registers for sums
     block: tuple[int, int]
+    spread: bool  # narrow blocks: rows of A are spread once for all blocks of a row, not for each
     a_by_rows: bool  # A is stored [m, t] with t contiguous, else [t, m] with m contiguous
     b_by_rows: bool  # B is stored [k, t] with t contiguous, else [t, k] with k contiguous
 
@@ -67,9 +68,8 @@ class OuterKernel:
 
     def stage_bytes(self, height: int) -> int:
         """Scratch of one thread for sums of the given (padded) length."""
-        return (
-            4 * self.lanes * height * (self.row_vectors + (0 if self.wide else self.vectors)) + 64
-        )
+        vectors = self.row_vectors + (self.vectors if self.spread else 0)
+        return 4 * self.lanes * height * vectors + 64
 
     def _shape(self) -> tuple[int, list[int]]:
         """Choose rows (wide) or row vectors (narrow) at once, and the numbers of blocks at once."""
@@ -81,7 +81,8 @@ class OuterKernel:
             return rows, list(range(min(most, 4), 0, -1))
         rows = next(d for d in range(min(self.vectors, 8), 0, -1) if self.vectors % d == 0)
         most = max(1, min(16, self.sums // rows))
-        return rows, sorted({most, -(-most // 2), -(-most // 4), 1}, reverse=True)
+        counts = {most, 3 * most // 4, most // 2, most // 4, most // 8}
+        return rows, sorted(counts - {0} | {1}, reverse=True)
 
     def ir(self) -> str:
         """Write the module: functions ``pack`` and ``rows``."""
@@ -91,7 +92,7 @@ class OuterKernel:
             "pack_a", self.lanes, self.row_vectors
         )
         pack_b = (pack_rows if self.b_by_rows else pack_columns)("pack_b", lanes, b_vectors)
-        spread = [] if self.wide else [self._spread()]
+        spread = [self._spread()] if self.spread else []
         return module([pack_a, pack_b, *spread, self._pack(), self._rows()])
 
     def _pack(self) -> Function:
@@ -124,7 +125,7 @@ class OuterKernel:
                 with f.loop(groups.index, f.least(f.add(groups.index, self.group), last)) as rows:
                     local = f.mul(f.sub(rows.index, groups.index), 4 * r)
                     mine = f.at(stage, local)
-                    if not self.wide:
+                    if self.spread:
                         f.call("spread", mine, spread, a["height"])
                         mine = spread
                     start = f.load_index(a["starts"], rows.index)
@@ -177,8 +178,8 @@ class OuterKernel:
             outs.append(f.at(f.at(a["values"], f.mul(position, size)), offset))
             for line in range(0, 4 * rows * (self.width if self.wide else self.lanes), 64):
                 f.prefetch(f.at(outs[-1], line), write=True)
-        a_row = 4 * self.lanes * (self.row_vectors if self.wide else self.vectors)
-        mine = f.at(mine, f.mul(row, 4 if self.wide else 4 * self.lanes))
+        a_row = 4 * self.lanes * (self.vectors if self.spread else self.row_vectors)
+        mine = f.at(mine, f.mul(row, self._a_step))
         phases = 2 if rows * count * per < 8 else 1  # enough sums to hide the latency of an FMA
         each = rows * count * per
         with f.loop(0, a["height"], _UNROLL, carry=[zero(v)] * (each * phases)) as terms:
@@ -222,7 +223,11 @@ class OuterKernel:
         def of_a(i: int) -> Value:
             if self.wide:
                 return f.splat(f.load("float", f.at(mine, 4 * i)), self.lanes)
-            return f.load(vector(self.lanes), f.at(mine, 4 * self.lanes * i), align=4 * self.lanes)
+            if self.spread:
+                return f.load(
+                    vector(self.lanes), f.at(mine, self._a_step * i), align=4 * self.lanes
+                )
+            return self._spread_vector(f, f.at(mine, self._a_step * i))
 
         def of_b(panel: Value, q: int) -> Value:
             at = f.at(panel, f.mul(t, 4 * self.width))
@@ -261,8 +266,18 @@ class OuterKernel:
             source = f.at(packed, f.mul(loop.index, 4 * self.lanes * self.row_vectors))
             target = f.at(spread, f.mul(loop.index, 4 * self.lanes * self.vectors))
             for i in range(self.vectors):
-                few = f.load(vector(together), f.at(source, 4 * together * i))
-                lanes = [lane // self.width for lane in range(self.lanes)]
-                wide = f.shuffle(few, None, lanes)
+                wide = self._spread_vector(f, f.at(source, 4 * together * i))
                 f.store(wide, f.at(target, 4 * self.lanes * i), align=4 * self.lanes)
         return f
+
+    def _spread_vector(self, f: Function, packed: Value) -> Value:
+        """Load the numbers of A that make one vector, each spread over a row of the block."""
+        few = f.load(vector(self.lanes // self.width), packed)
+        return f.shuffle(few, None, [lane // self.width for lane in range(self.lanes)])
+
+    @property
+    def _a_step(self) -> int:
+        """Bytes of A from one row (wide) or row vector (narrow) to the next."""
+        if self.wide:
+            return 4
+        return 4 * self.lanes if self.spread else 4 * (self.lanes // self.width)

@@ -17,9 +17,12 @@ from sparsetile.ops.cpu._threads import run, thread_count
 
 # What the packed part of B may take of the second cache; the rest is for A and the result.
 _PANEL_BYTES = 1 << 20
-_TERMS = 64  # least length of a stretch of the sum: each reads and writes the whole result
+# Bounds of the length of a stretch of the sum: each reads and writes the whole result, and the packed
+# rows of A should stay in the first cache.
+_TERMS = (64, 128)
 _STEP = 16  # a stretch is packed in multiples of this
 _SKEW = 64
+_MANY = 40  # blocks in a row from which it pays to prepare the row of A for all of them
 
 
 class OuterPlan(SamplePlan):
@@ -28,8 +31,9 @@ class OuterPlan(SamplePlan):
     def __init__(self, index: Index, block: tuple[int, int], shape: tuple[int, int]) -> None:
         super().__init__(index, block, shape)
         columns = -(-self.k // block[1])
+        self._dense = index.nnzb > _MANY * index.block_rows
         self._row_bytes = 4 * self._kernel(False, False).width
-        bands = max(1, -(-columns * self._row_bytes * _TERMS // _PANEL_BYTES))
+        bands = max(1, -(-columns * self._row_bytes * _TERMS[0] // _PANEL_BYTES))
         self._band = -(-columns // bands)  # block columns whose panels are packed together
         self._starts = range(0, columns, self._band)
         self._cuts = _cut(index, self._band, columns)
@@ -42,7 +46,10 @@ class OuterPlan(SamplePlan):
     def _kernel(self, a_by_rows: bool, b_by_rows: bool) -> OuterKernel:
         isa = host()
         sums = 24 if isa.registers == 32 else 10
-        return OuterKernel(isa.lanes, sums, self.block, a_by_rows, b_by_rows)
+        spread = 2 * self.block[1] <= isa.lanes and self.block[0] * self.block[1] > isa.lanes
+        return OuterKernel(
+            isa.lanes, sums, self.block, spread and self._dense, a_by_rows, b_by_rows
+        )
 
     def add(self, a: Dense, b: Dense, item: int, out: Tensor, keep: bool, last: bool) -> None:
         """Write the blocks of one batch item's product, or add them to ``out`` if ``keep``."""
@@ -88,7 +95,8 @@ class OuterPlan(SamplePlan):
 
     def _terms(self, t: int) -> int:
         """Choose the length of a stretch: what the second cache takes, in equal stretches."""
-        most = max(_TERMS, _PANEL_BYTES // (self._band * self._row_bytes) // _STEP * _STEP)
+        fits = _PANEL_BYTES // (self._band * self._row_bytes) // _STEP * _STEP
+        most = min(max(_TERMS[0], fits), _TERMS[1])
         return -(-t // -(-t // most) // _STEP) * _STEP
 
 
