@@ -1,6 +1,7 @@
 """How a kernel is called: one pointer to an array of 64-bit fields, read by name on both sides."""
 
 import ctypes
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from sparsetile.ops.cpu._emit import Function, Value
@@ -26,9 +27,14 @@ class Layout:
             for slot, name in enumerate([*_COUNTERS, *integers.split(), *pointers.split()])
         }
 
-    def function(self, name: str) -> tuple[Function, dict[str, Value]]:
-        """Start a function that takes the array, with every field loaded under its name."""
-        f = Function(name, [("call", "ptr")])
+    def function(
+        self, name: str, own: Sequence[tuple[str, str]] = ()
+    ) -> tuple[Function, dict[str, Value]]:
+        """Start a function that takes the array, with every field loaded under its name.
+
+        With arguments of its ``own`` besides the array, it is internal to the module.
+        """
+        f = Function(name, [("call", "ptr"), *own], internal=bool(own))
         values = {}
         for field, slot in self._slot.items():
             address = f.at(f.args[0], 8 * slot)

@@ -14,7 +14,8 @@ from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector, zero
 from sparsetile.ops.cpu._pack import pack_columns, pack_rows
 
 LAYOUT = Layout(
-    integers="tasks m k t height accumulate a_stride b_stride panel_bytes stage_bytes first_block",
+    integers="tasks m k t height accumulate a_stride b_stride panel_bytes stage_bytes first_block "
+    "band",
     pointers="a b panels stages col starts stops values bounds",  # strides in bytes
 )
 _GROUP = 32  # rows of A packed together: two cache lines of each of its rows
@@ -85,7 +86,7 @@ class OuterKernel:
         return rows, sorted(counts - {0} | {1}, reverse=True)
 
     def ir(self) -> str:
-        """Write the module: functions ``pack`` and ``rows``."""
+        """Write the module: functions ``whole``, ``pack`` and ``rows``."""
         lanes = self.lanes if self.wide else self.width
         b_vectors = self.width // lanes
         pack_a = (pack_rows if self.a_by_rows else pack_columns)(
@@ -93,44 +94,65 @@ class OuterKernel:
         )
         pack_b = (pack_rows if self.b_by_rows else pack_columns)("pack_b", lanes, b_vectors)
         spread = [self._spread()] if self.spread else []
-        return module([pack_a, pack_b, *spread, self._pack(), self._rows()])
+        workers = [self._whole(), self._pack(), self._rows()]
+        return module([pack_a, pack_b, *spread, self._part(), *workers])
 
     def _pack(self) -> Function:
-        """Task = a block column: pack its panel of B."""
+        """Task = a block column: pack its panel of B, for all threads."""
         f, a = LAYOUT.function("pack")
-        c = self.block[1]
         with f.tasks(a["task"], a["tasks"]) as task:
-            column = f.mul(f.add(task, a["first_block"]), c)
-            b = f.at(a["b"], f.mul(column, a["b_stride"] if self.b_by_rows else i64(4)))
-            n = f.least(f.sub(a["k"], column), c)
-            panel = f.at(a["panels"], f.mul(task, a["panel_bytes"]))
-            f.call("pack_b", b, a["b_stride"], n, i64(0), a["height"], a["t"], panel)
+            self._pack_column(f, a, a["panels"], task)
         return f
 
     def _rows(self) -> Function:
-        """Task = a part of the block rows."""
+        """Task = a part of the block rows, with the panels that all threads packed."""
         f, a = LAYOUT.function("rows")
-        r = self.block[0]
         stage = f.at(a["stages"], f.mul(f.take(a["ticket"]), a["stage_bytes"]))
-        a_row = 4 * self.lanes * self.row_vectors
-        spread = f.at(stage, f.mul(a["height"], a_row))
         with f.tasks(a["task"], a["tasks"]) as task:
-            first = f.load_index(a["bounds"], task, bits=64)
-            last = f.load_index(a["bounds"], f.add(task, 1), bits=64)
-            with f.loop(first, last, self.group) as groups:
-                row = f.mul(groups.index, r)
-                here = f.at(a["a"], f.mul(row, a["a_stride"] if self.a_by_rows else i64(4)))
-                n = f.least(f.sub(a["m"], row), self.lanes * self.row_vectors)
-                f.call("pack_a", here, a["a_stride"], n, i64(0), a["height"], a["t"], stage)
-                with f.loop(groups.index, f.least(f.add(groups.index, self.group), last)) as rows:
-                    local = f.mul(f.sub(rows.index, groups.index), 4 * r)
-                    mine = f.at(stage, local)
-                    if self.spread:
-                        f.call("spread", mine, spread, a["height"])
-                        mine = spread
-                    start = f.load_index(a["starts"], rows.index)
-                    stop = f.load_index(a["stops"], rows.index)
-                    self._block_row(f, a, mine, start, stop)
+            f.call("part", f.args[0], a["panels"], stage, task)
+        return f
+
+    def _whole(self) -> Function:
+        """Task = a part of the block rows, with panels of its own."""
+        f, a = LAYOUT.function("whole")
+        ticket = f.take(a["ticket"])
+        stage = f.at(a["stages"], f.mul(ticket, a["stage_bytes"]))
+        panels = f.at(a["panels"], f.mul(f.mul(ticket, a["band"]), a["panel_bytes"]))
+        with f.tasks(a["task"], a["tasks"]) as task:
+            with f.loop(0, a["band"]) as columns:
+                self._pack_column(f, a, panels, columns.index)
+            f.call("part", f.args[0], panels, stage, task)
+        return f
+
+    def _pack_column(self, f: Function, a: dict[str, Value], panels: Value, number: Value) -> None:
+        column = f.mul(f.add(number, a["first_block"]), self.block[1])
+        b = f.at(a["b"], f.mul(column, a["b_stride"] if self.b_by_rows else i64(4)))
+        n = f.least(f.sub(a["k"], column), self.block[1])
+        panel = f.at(panels, f.mul(number, a["panel_bytes"]))
+        f.call("pack_b", b, a["b_stride"], n, i64(0), a["height"], a["t"], panel)
+
+    def _part(self) -> Function:
+        """Emit the sums of one part of the block rows."""
+        own = [("own_panels", "ptr"), ("stage", "ptr"), ("part", "i64")]
+        f, a = LAYOUT.function("part", own)
+        _, a["panels"], stage, part = f.args
+        r = self.block[0]
+        spread = f.at(stage, f.mul(a["height"], 4 * self.lanes * self.row_vectors))
+        first = f.load_index(a["bounds"], part, bits=64)
+        last = f.load_index(a["bounds"], f.add(part, 1), bits=64)
+        with f.loop(first, last, self.group) as groups:
+            row = f.mul(groups.index, r)
+            here = f.at(a["a"], f.mul(row, a["a_stride"] if self.a_by_rows else i64(4)))
+            n = f.least(f.sub(a["m"], row), self.lanes * self.row_vectors)
+            f.call("pack_a", here, a["a_stride"], n, i64(0), a["height"], a["t"], stage)
+            with f.loop(groups.index, f.least(f.add(groups.index, self.group), last)) as rows:
+                mine = f.at(stage, f.mul(f.sub(rows.index, groups.index), 4 * r))
+                if self.spread:
+                    f.call("spread", mine, spread, a["height"])
+                    mine = spread
+                start = f.load_index(a["starts"], rows.index)
+                stop = f.load_index(a["stops"], rows.index)
+                self._block_row(f, a, mine, start, stop)
         return f
 
     def _block_row(

@@ -17,11 +17,12 @@ from sparsetile.ops.cpu._threads import run, thread_count
 
 # What the packed part of B may take of the second cache; the rest is for A and the result.
 _PANEL_BYTES = 1 << 20
-# Bounds of the length of a stretch of the sum: each reads and writes the whole result, and the packed
-# rows of A should stay in the first cache.
+# Bounds of the length of a stretch of the sum: each reads and writes the whole result, and the
+# packed rows of A should stay in the first cache.
 _TERMS = (64, 128)
 _STEP = 16  # a stretch is packed in multiples of this
 _SKEW = 64
+_ALONE = 4  # threads up to which each packs B for itself: reading another core's lines costs more
 _MANY = 40  # blocks in a row from which it pays to prepare the row of A for all of them
 
 
@@ -57,7 +58,8 @@ class OuterPlan(SamplePlan):
         kernel = self._kernel(not a.by_rows, b.by_rows)
         workers, threads, t = _compiled(kernel), thread_count(), a.columns
         terms = self._terms(t)
-        parts = 1 if threads == 1 else 4 * threads
+        alone = threads <= _ALONE
+        parts = threads if alone else 4 * threads
         panel_bytes = self._row_bytes * terms + _SKEW
         stage_bytes = kernel.stage_bytes(terms)
         call = LAYOUT.new()
@@ -67,7 +69,7 @@ class OuterPlan(SamplePlan):
             k=self.k,
             a_stride=a.strides()[0],
             b_stride=b.strides()[0],
-            panels=scratch("panels", panel_bytes * self._band),
+            panels=scratch("panels", panel_bytes * self._band * (threads if alone else 1)),
             panel_bytes=panel_bytes,
             stages=scratch("stages", stage_bytes * threads),
             stage_bytes=stage_bytes,
@@ -88,10 +90,15 @@ class OuterPlan(SamplePlan):
             for number, first in enumerate(self._starts):
                 width = min(self._band, self._starts.stop - first)
                 cuts = [self._cuts[number + i].data_ptr() for i in (0, 1)]
-                LAYOUT.fill(call, tasks=width, first_block=first, starts=cuts[0], stops=cuts[1])
+                LAYOUT.fill(call, band=width, first_block=first, starts=cuts[0], stops=cuts[1])
+                if alone:
+                    LAYOUT.fill(call, tasks=parts)
+                    run(workers["whole"], call, threads)
+                    continue
+                LAYOUT.fill(call, tasks=width)
                 run(workers["pack"], call, min(threads, width))
                 LAYOUT.fill(call, tasks=parts)
-                run(workers["rows"], call, min(threads, parts))
+                run(workers["rows"], call, threads)
 
     def _terms(self, t: int) -> int:
         """Choose the length of a stretch: what the second cache takes, in equal stretches."""
@@ -102,7 +109,7 @@ class OuterPlan(SamplePlan):
 
 @cache
 def _compiled(kernel: OuterKernel) -> dict[str, int]:
-    return load(kernel.ir(), ["pack", "rows"])
+    return load(kernel.ir(), ["whole", "pack", "rows"])
 
 
 def _cut(index: Index, band: int, columns: int) -> Tensor:
