@@ -9,7 +9,6 @@ import torch
 from sparsetile.bench._machine import commit, cpu_name, package_versions
 from sparsetile.matrix import random_pattern
 from sparsetile.ops import backends, last_kernel, linear
-from sparsetile.ops.cpu._jit import cache_folder
 
 BLOCKSIZES = (1, 4, 8, 16, 32, 64)
 # Of the hundred features LLVM knows, those that decide which kernels are made.
@@ -58,7 +57,10 @@ def facts() -> dict[str, str]:
     )
     for what, names in kernels().items():
         found[f"kernels, {what}"] = names
-    found["kernel cache"] = str(cache_folder())
+    if _backends()["cpu"] is None:
+        from sparsetile.ops.cpu import cache_folder
+
+        found["kernel cache"] = str(cache_folder())
     return found
 
 

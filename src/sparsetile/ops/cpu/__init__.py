@@ -6,6 +6,8 @@ from torch import Tensor
 from sparsetile.ops import _dispatch
 from sparsetile.ops.cpu._dot_plan import DotPlan
 from sparsetile.ops.cpu._index import index_of
+from sparsetile.ops.cpu._isa import host
+from sparsetile.ops.cpu._jit import cache_folder
 from sparsetile.ops.cpu._memo import TensorMemo
 from sparsetile.ops.cpu._operand import Dense, clear_padding, without_padding
 from sparsetile.ops.cpu._outer_plan import OuterPlan
@@ -14,7 +16,9 @@ from sparsetile.ops.cpu._product import ProductPlan
 from sparsetile.ops.cpu._sample import SamplePlan
 from sparsetile.ops.cpu._sliced_plan import SlicedPlan
 
-__all__ = ["linear", "sddmm", "spmm", "unsupported"]
+__all__ = ["cache_folder", "linear", "sddmm", "spmm", "unsupported"]
+
+host()  # where LLVM or the processor will not do, importing this back end says so
 
 _products: TensorMemo[ProductPlan] = TensorMemo(most=512)
 _samples: TensorMemo[SamplePlan] = TensorMemo(most=512)

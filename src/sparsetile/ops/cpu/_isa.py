@@ -21,7 +21,7 @@ def host() -> Isa:
     """Describe the processor this runs on.
 
     Raises:
-        RuntimeError: If its vectors are narrower than four float32 numbers.
+        ImportError: If there is no LLVM, or no kernels for this processor.
     """
     import llvmlite.binding as llvm
 
@@ -34,9 +34,8 @@ def host() -> Isa:
         return Isa("avx2", 8, 16, cpu, flags)
     if llvm.get_process_triple().startswith(("aarch64", "arm64")):
         return Isa("neon", 4, 32, cpu, flags)
-    raise RuntimeError(
-        f"the kernels need AVX2 with FMA, AVX-512 or 64-bit Arm; this processor is {cpu}. "
-        'Use sparsetile.backend("reference")'
+    raise ImportError(
+        f"the kernels need AVX2 with FMA, AVX-512 or 64-bit Arm, and this processor is {cpu}"
     )
 
 

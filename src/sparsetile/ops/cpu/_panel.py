@@ -49,12 +49,7 @@ class PanelKernel(TileKernel):
 
     def ir(self) -> str:
         """Write the module: functions ``whole``, ``pack`` and ``rows``."""
-        workers = []
-        for name, emit in (("whole", self.whole), ("pack", self.pack), ("rows", self.rows)):
-            f, fields = LAYOUT.function(name)
-            emit(f, fields)
-            workers.append(f)
-        return module([*self.ends(), self._core(), *workers])
+        return module([*self.ends(), self._core(), *self.workers(LAYOUT)])
 
     def stretches(self, f: Function, a: Fields) -> Value:
         """Count the stretches that a panel is packed in."""

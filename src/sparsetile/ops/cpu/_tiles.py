@@ -7,6 +7,7 @@ memory once for all tiles of a group.
 
 from abc import ABC, abstractmethod
 
+from sparsetile.ops.cpu._call import Layout
 from sparsetile.ops.cpu._emit import Function, Value, i64
 from sparsetile.ops.cpu._pack import pack_columns, pack_rows, unpack_columns, unpack_rows
 
@@ -90,7 +91,16 @@ class TileKernel(ABC):
         """Bytes from one row of the result to the next."""
         return i64(4) if self.y_by_rows else a["y_stride"]
 
-    def whole(self, f: Function, a: Fields) -> None:
+    def workers(self, layout: Layout) -> list[Function]:
+        """Write the functions that threads run."""
+        functions = []
+        for name, body in (("whole", self._whole), ("pack", self._pack), ("rows", self._rows)):
+            f, fields = layout.function(name)
+            body(f, fields)
+            functions.append(f)
+        return functions
+
+    def _whole(self, f: Function, a: Fields) -> None:
         """Task = a group of column tiles: pack them, then multiply all rows."""
         ticket = f.take(a["ticket"])
         stage = f.at(a["stages"], f.mul(f.mul(ticket, a["group"]), a["stage_bytes"]))
@@ -105,7 +115,7 @@ class TileKernel(ABC):
                     self.pack_stretch(f, a, x, n, panel, stretches.index)
             self.multiply_rows(f, a, stage, panels, (i64(0), self.row_parts(a)), (first, last))
 
-    def pack(self, f: Function, a: Fields) -> None:
+    def _pack(self, f: Function, a: Fields) -> None:
         """Task = a stretch of the panel of a column tile."""
         with f.tasks(a["task"], a["tasks"]) as task:
             count = self.stretches(f, a)
@@ -114,7 +124,7 @@ class TileKernel(ABC):
             panel = f.at(a["panels"], f.mul(tile, a["panel_bytes"]))
             self.pack_stretch(f, a, x, n, panel, stretch)
 
-    def rows(self, f: Function, a: Fields) -> None:
+    def _rows(self, f: Function, a: Fields) -> None:
         """Task = a part of the rows, for all column tiles."""
         ticket = f.mul(f.take(a["ticket"]), a["column_tiles"])
         stage = f.at(a["stages"], f.mul(ticket, a["stage_bytes"]))
