@@ -306,22 +306,49 @@ class Function:
         self._label(f"{name}.end")
 
 
-def interleave(f: Function, rows: Sequence[Value]) -> list[Value]:
-    """Transpose in registers: R vectors of V lanes become V·R numbers ordered lane by lane.
+def transpose(f: Function, rows: Sequence[Value]) -> list[Value]:
+    """Transpose as many vectors as each has lanes, in registers.
 
-    Vector ``j`` of the result holds, for ``V / R`` consecutive lanes of the input, the R numbers
-    that stood in that lane. With R = V it is a plain transpose. R must be a power of two.
+    Only shuffles that processors have are used: within 128-bit lanes first, then of whole ones.
     """
-    if len(rows) == 1:
+    lanes = len(rows)
+    if lanes == 1:
         return list(rows)
-    even, odd = interleave(f, rows[0::2]), interleave(f, rows[1::2])
-    lanes = int(rows[0].type.split()[0].lstrip("<"))
-    low = [lane // 2 + (lanes if lane % 2 else 0) for lane in range(lanes)]
-    high = [lane + lanes // 2 for lane in low]
-    out = []
-    for a, b in zip(even, odd, strict=True):
-        out += [f.shuffle(a, b, low), f.shuffle(a, b, high)]
-    return out
+    if lanes == 2:
+        return [f.shuffle(rows[0], rows[1], [i, i + 2]) for i in (0, 1)]
+    quads = range(0, lanes, 4)  # first numbers of the 128-bit lanes
+
+    def within(a: Value, b: Value, order: Sequence[int]) -> Value:
+        """Shuffle 4 of the 8 numbers that a and b have in a 128-bit lane, alike in all lanes."""
+        return f.shuffle(a, b, [q + (i if i < 4 else i - 4 + lanes) for q in quads for i in order])
+
+    columns: list[list[Value]] = [[] for _ in range(4)]
+    for q in quads:
+        r0, r1, r2, r3 = rows[q : q + 4]
+        low = within(r0, r1, (0, 4, 1, 5)), within(r2, r3, (0, 4, 1, 5))
+        high = within(r0, r1, (2, 6, 3, 7)), within(r2, r3, (2, 6, 3, 7))
+        # vector c: in lane l, four rows' numbers of column 4·l + c
+        columns[0].append(within(*low, (0, 1, 4, 5)))
+        columns[1].append(within(*low, (2, 3, 6, 7)))
+        columns[2].append(within(*high, (0, 1, 4, 5)))
+        columns[3].append(within(*high, (2, 3, 6, 7)))
+    turned = [_transpose_quads(f, vectors) for vectors in columns]
+    return [turned[c][lane] for lane in range(lanes // 4) for c in range(4)]
+
+
+def _transpose_quads(f: Function, vectors: Sequence[Value]) -> list[Value]:
+    """Transpose 1, 2 or 4 vectors of as many 128-bit lanes."""
+
+    def pick(a: Value, b: Value, order: Sequence[int]) -> Value:
+        return f.shuffle(a, b, [4 * quad + i for quad in order for i in range(4)])
+
+    if len(vectors) == 1:
+        return list(vectors)
+    if len(vectors) == 2:
+        return [pick(*vectors, (lane, lane + 2)) for lane in (0, 1)]
+    low = [pick(vectors[i], vectors[i + 1], (0, 1, 4, 5)) for i in (0, 2)]
+    high = [pick(vectors[i], vectors[i + 1], (2, 3, 6, 7)) for i in (0, 2)]
+    return [pick(*pair, order) for pair in (low, high) for order in ((0, 2, 4, 6), (1, 3, 5, 7))]
 
 
 def module(functions: Sequence[Function]) -> str:

@@ -4,7 +4,7 @@ A *panel* is a column tile of the dense operand, ``[k][columns]``, every row of 
 A *stage* is a band of result rows, ``[rows][columns]``, small enough to stay in the first cache.
 """
 
-from sparsetile.ops.cpu._emit import Function, Value, i64, interleave, vector, zero
+from sparsetile.ops.cpu._emit import Function, Value, i64, transpose, vector, zero
 
 
 def pack_rows(name: str, lanes: int, vectors: int) -> Function:
@@ -23,23 +23,23 @@ def pack_rows(name: str, lanes: int, vectors: int) -> Function:
         target = f.at(panel, f.mul(tile.index, 4 * lanes))
         left = f.sub(n, column)
 
-        def transpose(k_index: Value, masks: list[Value] | None) -> None:
+        def turn(k_index: Value, masks: list[Value] | None) -> None:
             offset = f.mul(k_index, 4)
             loaded = [
                 f.load_lanes(vector(lanes), f.at(row, offset), masks[i] if masks else None)
                 for i, row in enumerate(rows)
             ]
             out = f.at(target, f.mul(k_index, row_bytes))
-            for j, packed in enumerate(interleave(f, loaded)):
+            for j, packed in enumerate(transpose(f, loaded)):
                 f.store(packed, f.at(out, row_bytes * j), align=4 * lanes)
 
         whole = f.mul(f.div(f.greatest(f.least(k1, k), 0), lanes), lanes)
         whole = f.select(f.compare("sge", left, lanes), whole, i64(0))
         with f.loop(k0, whole, lanes) as loop:
-            transpose(loop.index, None)
+            turn(loop.index, None)
         with f.loop(f.greatest(k0, whole), k1, lanes) as loop:
             some = f.sub(k, loop.index)
-            transpose(
+            turn(
                 loop.index,
                 [
                     f.lanes_below(f.select(f.compare("sgt", left, i), some, i64(0)), lanes)
@@ -93,7 +93,7 @@ def unpack_rows(name: str, lanes: int, vectors: int) -> Function:
                 f.load(vector(lanes), f.at(start, row_bytes * i), align=4 * lanes)
                 for i in range(lanes)
             ]
-            return interleave(f, loaded)
+            return transpose(f, loaded)
 
         with f.when(f.compare("sge", left, lanes)), f.loop(0, whole, lanes) as loop:
             out = f.at(target, f.mul(loop.index, 4))
