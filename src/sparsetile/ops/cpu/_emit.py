@@ -345,10 +345,13 @@ def _transpose_quads(f: Function, vectors: Sequence[Value]) -> list[Value]:
     if len(vectors) == 1:
         return list(vectors)
     if len(vectors) == 2:
-        return [pick(*vectors, (lane, lane + 2)) for lane in (0, 1)]
-    low = [pick(vectors[i], vectors[i + 1], (0, 1, 4, 5)) for i in (0, 2)]
-    high = [pick(vectors[i], vectors[i + 1], (2, 3, 6, 7)) for i in (0, 2)]
-    return [pick(*pair, order) for pair in (low, high) for order in ((0, 2, 4, 6), (1, 3, 5, 7))]
+        a, b = vectors
+        return [pick(a, b, (lane, lane + 2)) for lane in (0, 1)]
+    a, b, c, d = vectors
+    low = pick(a, b, (0, 1, 4, 5)), pick(c, d, (0, 1, 4, 5))
+    high = pick(a, b, (2, 3, 6, 7)), pick(c, d, (2, 3, 6, 7))
+    orders = ((0, 2, 4, 6), (1, 3, 5, 7))
+    return [pick(x, y, order) for x, y in (low, high) for order in orders]
 
 
 def module(functions: Sequence[Function]) -> str:
