@@ -57,3 +57,22 @@ def test_index_buffers_that_point_astray_are_refused(crow, col, name):
     indices = [torch.tensor(i, dtype=torch.int32) for i in (crow, col)]
     with st.backend("cpu"), pytest.raises(ValueError, match=name):
         st.ops.linear_from_indices(torch.ones(3, 16), torch.ones(2, 8, 8), *indices, (16, 16))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("b", [1, 4, 16])
+def test_the_default_dtype_does_not_matter(b, dtype):
+    pattern = st.random_pattern(40, 50, blocksize=b, density=0.3, seed=0)
+    values, x, dy = some_values(pattern), torch.randn(6, 50), torch.randn(6, 40)
+    expected = [st.linear(x, values, pattern), st.sddmm(dy.T, x, pattern)]
+    fresh = pattern.crow_indices.clone(), pattern.col_indices.clone()
+    torch.set_default_dtype(dtype)
+    try:
+        with st.backend("cpu"):
+            got = [
+                st.ops.linear_from_indices(x, values, *fresh, pattern.shape),
+                torch.ops.sparsetile.sddmm(dy.T, x, *fresh, b, b, False),
+            ]
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))

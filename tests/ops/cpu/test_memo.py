@@ -47,3 +47,19 @@ def test_the_memory_is_bounded():
     for t in alive:
         memo.get((t,), "x", object)
     assert len(memo._kept) == 3
+
+
+def test_a_change_in_place_replaces_what_was_made():
+    memo = TensorMemo(most=100)
+    t = torch.zeros(4)
+    for _ in range(5):
+        t.add_(1)
+        memo.get((t,), "x", object)
+    assert len(memo._kept) == 1
+
+
+def test_what_was_made_of_dead_tensors_goes_with_the_next():
+    memo = TensorMemo(most=100)
+    for _ in range(5):
+        memo.get((torch.zeros(4),), "x", object)
+    assert len(memo._kept) == 1

@@ -64,6 +64,22 @@ def test_a_forked_child_computes_after_the_parent_used_threads():
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_parent_and_child_do_not_share_scratch():
+    given = operands(16, 200)
+    expected = products(*given)
+    child = os.fork()
+    same = True
+    for _ in range(40):
+        got = products(*given)
+        same = same and all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+    if child == 0:
+        os._exit(0 if same else 1)
+    assert same
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_the_portable_pool_computes_the_same(monkeypatch):
     given = operands(16, 70)
     torch.set_num_threads(2)

@@ -45,7 +45,7 @@ def linear(
     transpose: bool,
 ) -> Tensor:
     """Compute x[n, k] · Wᵀ + bias -> y[n, m], or x[n, m] · W + bias -> y[n, k] if ``transpose``."""
-    y = torch.empty(x.shape[0], shape[transpose])
+    y = x.new_empty(x.shape[0], shape[transpose])
     _multiply("linear", values, crow, col, x.t()[None], y.t()[None], bias, shape, transpose)
     return y
 
@@ -54,7 +54,7 @@ def spmm(
     values: Tensor, crow: Tensor, col: Tensor, x: Tensor, shape: tuple[int, int], transpose: bool
 ) -> Tensor:
     """Compute W · x[B, k, n] -> y[B, m, n], or Wᵀ · x[B, m, n] -> y[B, k, n] if ``transpose``."""
-    y = torch.empty(x.shape[0], shape[transpose], x.shape[2])
+    y = x.new_empty(x.shape[0], shape[transpose], x.shape[2])
     _multiply("spmm", values, crow, col, x, y, None, shape, transpose)
     return y
 
@@ -66,7 +66,7 @@ def sddmm(
     (r, c), shape = blocksize, (a.shape[1], b.shape[2])
     if len(col) == 0:
         _note("sddmm", blocksize, "", None)
-        return torch.empty(0, r, c) if reduce else torch.empty(a.shape[0], 0, r, c)
+        return a.new_empty(0, r, c) if reduce else a.new_empty(a.shape[0], 0, r, c)
 
     def make() -> SamplePlan:
         family = DotPlan if r * c in (1, 2, 4) else OuterPlan

@@ -30,10 +30,9 @@ class DotPlan(SamplePlan):
         step = lanes * (c if lanes % c else 1)
         most = max(step, _FIRST_CACHE // (4 * lanes * _VECTORS) // step * step)
         k_block = min(most, max(step, -(-self.k // step) * step))
-        self._slices = slices_of(index, block, self.k, k_block, self._together)
-        wanted = self._slices.source[: self._slices.slots].clone()
-        wanted[self._slices.repeated] = -1
-        self._wanted = wanted
+        slices = slices_of(index, block, self.k, k_block, self._together)
+        self._wanted = slices.source[: slices.slots].masked_fill(slices.repeated, -1)
+        self._slices = slices.without("source", "repeated", "starts")
 
     def add(self, a: Dense, b: Dense, item: int, out: Tensor, keep: bool, last: bool) -> None:
         """Write the blocks of one batch item's product, or add them if ``keep``.

@@ -31,6 +31,7 @@ class OuterPlan(SamplePlan):
 
     def __init__(self, index: Index, block: tuple[int, int], shape: tuple[int, int]) -> None:
         super().__init__(index, block, shape)
+        self.index = index
         columns = -(-self.k // block[1])
         self._dense = index.nnzb > _MANY * index.block_rows
         self._row_bytes = 4 * self._kernel(False, False).width

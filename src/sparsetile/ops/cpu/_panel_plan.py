@@ -4,6 +4,7 @@ from functools import cache
 
 from torch import Tensor
 
+from sparsetile.ops.cpu._index import Index
 from sparsetile.ops.cpu._isa import host
 from sparsetile.ops.cpu._jit import load
 from sparsetile.ops.cpu._panel import LAYOUT, PanelKernel
@@ -14,6 +15,12 @@ _PACK_STEP = 256  # panel rows a packing task writes
 
 class PanelPlan(ProductPlan):
     """Blocks of eight rows and more; every column of the dense operand serves R rows at once."""
+
+    def __init__(
+        self, index: Index, block: tuple[int, int], shape: tuple[int, int], transposed: bool
+    ) -> None:
+        super().__init__(index, block, shape, transposed)
+        self.index = index
 
     def prepare(self, vectors: int, x_by_rows: bool, y_by_rows: bool) -> Prepared:
         """Compile the kernel for one tile width and layout, and fill in its arguments."""

@@ -46,9 +46,9 @@ class ProductPlan(ABC):
     def __init__(
         self, index: Index, block: tuple[int, int], shape: tuple[int, int], transposed: bool
     ) -> None:
-        self.index, self.block, self.transposed = index, block, transposed
+        self.block, self.transposed = block, transposed
         self.m, self.k = shape
-        self._no_bias = torch.zeros(index.block_rows * block[0])
+        self._no_bias = torch.zeros(index.block_rows * block[0], dtype=torch.float32)
         self._prepared: dict[tuple[int, bool, bool], Prepared] = {}
 
     @abstractmethod

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 
-import torch
 from torch import Tensor
 
 from sparsetile.ops.cpu._index import Index
@@ -19,7 +18,7 @@ class SamplePlan(ABC):
     """
 
     def __init__(self, index: Index, block: tuple[int, int], shape: tuple[int, int]) -> None:
-        self.index, self.block = index, block
+        self.nnzb, self.block = index.nnzb, block
         self.m, self.k = shape
 
     @property
@@ -40,7 +39,8 @@ class SamplePlan(ABC):
         ``a`` counts its columns along t, ``b`` along k.
         """
         (r, c), t = self.block, a.columns
-        out = torch.empty(1 if reduce else a.batch, self.index.nnzb, *self.written)
+        sets = 1 if reduce else a.batch
+        out = a.tensor.new_empty(sets, self.nnzb, *self.written)
         if t == 0 or out.numel() == 0 or a.batch == 0:
             out.zero_()
         else:

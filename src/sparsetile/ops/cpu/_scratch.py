@@ -23,9 +23,16 @@ def scratch(purpose: str, size: int) -> int:
 
 def _allocate(size: int) -> tuple[int, int, mmap.mmap]:
     whole = -(-size // _LARGE_PAGE) * _LARGE_PAGE
-    memory = mmap.mmap(-1, whole + _LARGE_PAGE)
+    memory = _private(whole + _LARGE_PAGE)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         # large pages are physically contiguous: a panel meets fewer conflicts in the second cache
         memory.madvise(mmap.MADV_HUGEPAGE)
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     return -(-start // _LARGE_PAGE) * _LARGE_PAGE, whole, memory
+
+
+def _private(size: int) -> mmap.mmap:
+    """Map memory that a forked child does not share: both would write to it."""
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, size)

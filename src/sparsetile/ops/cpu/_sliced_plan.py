@@ -25,7 +25,9 @@ class SlicedPlan(ProductPlan):
     ) -> None:
         super().__init__(index, block, shape, transposed)
         self._together, self._vectors, k_block = tile_of(block, index, self.k)
-        self._slices = slices_of(index, block, self.k, k_block, self._together)
+        slices = slices_of(index, block, self.k, k_block, self._together)
+        by_rows = how_read(block, transposed) == "rows"
+        self._slices = slices.without("repeated", "source" if by_rows else "starts")
         self._chunks = torch.arange(self._slices.chunks + 1)
 
     def prepare(self, vectors: int, x_by_rows: bool, y_by_rows: bool) -> Prepared:

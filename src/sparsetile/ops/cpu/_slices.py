@@ -8,7 +8,7 @@ other rows repeated in the empty places and their sums thrown away. So one trip 
 it hardly changes from slice to slice, and no padding is ever multiplied.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +39,10 @@ class Slices:
     source: Tensor  # int32[slots]: where the block lies among the values
     repeated: Tensor  # bool[slots]: whether it only fills an empty place
     slots: int
+
+    def without(self, *names: str) -> "Slices":
+        """Forget arrays of the slots' size that a plan does not need."""
+        return replace(self, **{name: getattr(self, name)[:0].clone() for name in names})
 
     def fields(self) -> dict[str, int]:
         """Give the addresses that kernels take."""
