@@ -58,3 +58,21 @@ def test_table_has_a_line_for_each_block_size(rows):
 
 def test_table_of_nothing_is_empty():
     assert layer_table([], [SMALL]).row_count == 0
+
+
+def test_gradients_can_be_timed_alone():
+    rows = list(
+        time_layers(
+            [SMALL],
+            densities=[0.5],
+            blocksizes=[4],
+            rows=8,
+            seconds=0.05,
+            ops=("dx", "dvalues"),
+        )
+    )
+    assert [(r.op, r.kernel.partition("_")[0]) for r in rows if r.blocksize] == [
+        ("dx", "linear"),
+        ("dvalues", "sddmm"),
+    ]
+    assert layer_table(rows, [SMALL]).columns[2].header.startswith("input gradient")

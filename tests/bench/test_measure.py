@@ -12,7 +12,13 @@ def test_calls_take_turns():
     interleave(
         {"a": lambda: order.append("a"), "b": lambda: order.append("b")}, seconds=0, rounds=(3, 3)
     )
-    assert order == ["a", "b"] * 4  # the first of each is the warm-up
+    # each is called once to warm up, then twice a turn, of which the second call counts
+    assert order == ["a", "b"] + ["a", "a", "b", "b"] * 3
+
+
+def test_only_the_second_call_of_a_turn_counts():
+    times = interleave({"a": lambda: None}, seconds=0, rounds=(3, 3))
+    assert len(times["a"]) == 3
 
 
 def test_rounds_end_when_the_time_is_over():
@@ -26,7 +32,7 @@ def test_stop_keeps_whole_rounds_only():
         {"a": lambda: calls.append(1), "b": lambda: calls.append(1)},
         seconds=10,
         rounds=(9, 9),
-        stop=lambda: len(calls) >= 7,
+        stop=lambda: len(calls) >= 11,
     )
     assert len(times["a"]) == len(times["b"]) == 2
 

@@ -83,6 +83,9 @@ def table(
     rows: Rows = 1024,
     blocksize: Annotated[str, typer.Option(help="Block sizes, with commas.")] = "1,4,16",
     density: Annotated[str, typer.Option(help="Densities, with commas.")] = "0.25,0.1,0.05",
+    op: Annotated[
+        str, typer.Option(help="Of linear, linear+grad, dx and dvalues, with commas.")
+    ] = "linear,linear+grad",
     seconds: Seconds = 30.0,
     threads: Threads = None,
     seed: Seed = 0,
@@ -100,6 +103,9 @@ def table(
         raise CommandError("-m and -k name the two sides of one layer; give both or none")
     layers = _layers.LAYERS if m is None or k is None else (_layers.Layer(f"{m}×{k}", m, k),)
     blocksizes, densities = _blocksizes(blocksize), _densities(density)
+    ops = [name.strip() for name in op.split(",")]
+    if unknown := [name for name in ops if name not in _layers.OPS]:
+        raise CommandError(f"--op has {unknown[0]!r}; it takes {', '.join(_layers.OPS)}")
     _writable(output)
     _set_threads(threads)
     with Stop() as stop:
@@ -111,6 +117,7 @@ def table(
                 rows=rows,
                 seconds=seconds,
                 seed=seed,
+                ops=ops,
                 stop=lambda: stop.requested,
             )
         )

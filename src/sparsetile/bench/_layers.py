@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -11,9 +10,15 @@ from torch.nn import functional as F
 
 from sparsetile.bench._measure import Measurement, interleave
 from sparsetile.matrix import Pattern, random_pattern
-from sparsetile.ops import last_kernel, linear
+from sparsetile.ops import last_kernel, linear, sddmm
 
-FORWARD, WITH_GRAD = "linear", "linear+grad"
+FORWARD, WITH_GRAD, DX, DVALUES = "linear", "linear+grad", "dx", "dvalues"
+OPS = {
+    FORWARD: "forward",
+    WITH_GRAD: "with gradients",
+    DX: "input gradient",
+    DVALUES: "weight gradient",
+}
 # A product without a fast kernel runs on the reference back end: shown when it is small, left out
 # when it would take minutes.
 _REFERENCE_LIMIT = 2e9
@@ -64,7 +69,7 @@ def time_layers(
         rows: Rows of the batch.
         seconds: Time to spend on all of it.
         seed: Decides patterns and numbers.
-        ops: `linear`, `linear+grad` or both.
+        ops: What to time: `linear`, `linear+grad` (forward and both gradients), `dx`, `dvalues`.
         stop: Asked before each call; true ends the timing.
 
     Yields:
@@ -80,7 +85,7 @@ def time_layers(
     for layer in layers:
         # Small layers need fewer seconds, but not as few as their size says.
         share = seconds * (0.5 * layer.m * layer.k / work + 0.5 / len(layers))
-        weights = {op: 1.0 if op == FORWARD else 2.0 for op in ops}
+        weights = {op: 2.0 if op == WITH_GRAD else 1.0 for op in ops}
         for op, weight in weights.items():
             part = share * weight / sum(weights.values())
             yield from _time_layer(layer, op, densities, blocksizes, rows, part, seed, stop)
@@ -100,7 +105,7 @@ def _time_layer(
     x = torch.randn(rows, layer.k, generator=generator)
     g = torch.randn(rows, layer.m, generator=generator)
     w = torch.randn(layer.m, layer.k, generator=generator) / layer.k**0.5
-    calls: dict[str, Callable[[], object]] = {"dense": _call(F.linear, x, w, g, op)}
+    calls: dict[str, Callable[[], object]] = {"dense": _dense(x, w, g, op)}
     known: dict[str, dict[str, Any]] = {"dense": {}}
     for blocksize in blocksizes:
         for density in densities:
@@ -112,7 +117,7 @@ def _time_layer(
                 layer.m, layer.k, blocksize=blocksize, density=density, seed=seed
             )
             values = torch.randn(pattern.nnzb, blocksize, blocksize, generator=generator)
-            call = _call(partial(_sparse, pattern), x, values, g, op)
+            call = _sparse(pattern, x, values, g, op)
             call()
             backend, _, kernel = last_kernel().partition(":")
             name = f"{blocksize}/{density}"
@@ -138,8 +143,23 @@ def _time_layer(
         )
 
 
-def _sparse(pattern: Pattern, x: Tensor, values: Tensor) -> Tensor:
-    return linear(x, values, pattern)
+def _dense(x: Tensor, w: Tensor, g: Tensor, op: str) -> Callable[[], object]:
+    if op == DX:
+        return lambda: g @ w
+    if op == DVALUES:
+        return lambda: g.t() @ x
+    return _call(F.linear, x, w, g, op)
+
+
+def _sparse(
+    pattern: Pattern, x: Tensor, values: Tensor, g: Tensor, op: str
+) -> Callable[[], object]:
+    if op == DX:
+        indices = (pattern.crow_indices, pattern.col_indices)
+        return lambda: torch.ops.sparsetile.linear(g, values, *indices, None, *pattern.shape, True)
+    if op == DVALUES:
+        return lambda: sddmm(g.t(), x, pattern)
+    return _call(lambda x, values: linear(x, values, pattern), x, values, g, op)
 
 
 def op_runs_slowly(blocksize: int, flops: float) -> bool:
@@ -173,6 +193,7 @@ def layer_table(rows: Sequence[Measurement], layers: Sequence[Layer] = LAYERS) -
     from rich.table import Table
 
     densities = sorted({_nominal(r.density) for r in rows if r.blocksize}, reverse=True)
+    ops = [op for op in OPS if any(r.op == op for r in rows)]
     n = rows[0].n if rows else 0
     table = Table(
         title=f"times faster than dense at each density, {n} rows, fp32, "
@@ -181,13 +202,13 @@ def layer_table(rows: Sequence[Measurement], layers: Sequence[Layer] = LAYERS) -
     )
     table.add_column("layer")
     table.add_column("blocks", justify="right")
-    for op in ("forward", "with gradients"):
-        table.add_column(f"{op}:\ndense ms", justify="right")
+    for op in ops:
+        table.add_column(f"{OPS[op]}:\ndense ms", justify="right")
         for density in densities:
             table.add_column(f"\nd={density:g}", justify="right")
     for layer, blocksize, cells in grouped(rows, layers):
         line = []
-        for op in (FORWARD, WITH_GRAD):
+        for op in ops:
             dense, speedups = cells.get(op, (None, {}))
             line.append("" if dense is None else f"{dense * 1e3:.3g}")
             line += [f"{speedups[d]:.1f}×" if d in speedups else "–" for d in densities]
@@ -222,4 +243,4 @@ def grouped(
 
 def _nominal(density: float) -> float:
     # A pattern holds a whole number of blocks, so its density is a hair off what was asked.
-    return round(density, 2)
+    return float(f"{density:.2g}") if density < 0.1 else round(density, 3)
