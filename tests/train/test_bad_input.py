@@ -8,7 +8,18 @@ import torch
 from torch import nn
 
 from sparsetile.nn import Linear
-from sparsetile.train import DynSparse, Static, sparse_lr
+from sparsetile.train import (
+    Constant,
+    Cosine,
+    DynSparse,
+    Evenly,
+    Every,
+    Method,
+    Static,
+    block_l1,
+    sparse_lr,
+    uniform,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +54,35 @@ def twice():
     method().attach(net, optimizer)
 
 
+def two_optimizers():
+    net = layer()
+    first = sgd(net)
+    method().attach(net, first)
+    method().attach(net, sgd(net))
+    return first
+
+
+def lbfgs():
+    net = nn.Sequential(nn.Linear(16, 16), layer())
+    method().attach(net, torch.optim.LBFGS(net.parameters()))
+
+
+def foreign_state():
+    net = layer()
+    optimizer = sgd(net)
+    optimizer.state[nn.Parameter(torch.zeros(3))]["history"] = torch.zeros(3)
+    method().attach(net, optimizer)
+
+
+def composed(**choices):
+    whole = dict(drop=block_l1, grow=uniform, clock=Every(2, 10), amount=Constant(0.3))
+    return Method(**{**whole, **choices})
+
+
+def grown(taken, count):
+    return uniform(layer(), taken, count, torch.Generator())
+
+
 def shared_values():
     net = nn.Sequential(layer(), layer())
     net[1].values = net[0].values
@@ -74,6 +114,23 @@ BAD = {
     "ratio_text": (lambda: DynSparse(total_steps=100, prune_ratio="1"), "prune_ratio must be a"),
     "seed_negative": (lambda: DynSparse(total_steps=100, seed=-1), "seed must be 0 to"),
     "seed_float": (lambda: DynSparse(total_steps=100, seed=0.5), "seed must be an int"),
+    "every_0": (lambda: Every(0, 10), "steps must be 1 or more, got 0"),
+    "every_negative": (lambda: Every(-3, 10), "steps must be 1 or more, got -3"),
+    "every_total": (lambda: Every(3, 0), "total_steps must be 1 or more"),
+    "evenly_0": (lambda: Evenly(0, 10), "pieces must be 1 or more"),
+    "cosine_2": (lambda: Cosine(2.0, 10), "ratio must be between 0 and 1, got 2.0"),
+    "cosine_total": (lambda: Cosine(0.5, 0), "total_steps must be 1 or more"),
+    "constant_nan": (lambda: Constant(math.nan), "ratio must be between 0 and 1, got nan"),
+    "constant_negative": (lambda: Constant(-1), "ratio must be between 0 and 1"),
+    "method_drop": (lambda: composed(drop=None), "drop must be a function.*got None"),
+    "method_grow": (lambda: composed(grow="uniform"), "grow must be a function"),
+    "method_clock": (lambda: composed(clock=Every), r"clock must be an object with due\(step\)"),
+    "method_amount": (lambda: composed(amount=0.3), "amount must be an object with count"),
+    "method_seed": (lambda: composed(seed=-1), "seed must be 0 to"),
+    "block_l1_none": (lambda: block_l1(None), "layer must be a sparsetile.nn.Linear, got NoneType"),
+    "uniform_none": (lambda: uniform(None, torch.tensor([0]), 1, None), "layer must be a sparse"),
+    "uniform_taken": (lambda: grown([0], 1), "taken must be a vector of int64"),
+    "uniform_count": (lambda: grown(torch.arange(12), 5), "count must be 0 to 4, got 5"),
     "no_model": (lambda: method().attach([layer()], sgd(layer())), "model must be a torch.nn.Mod"),
     "no_optimizer": (lambda: method().attach(layer(), 0.1), "optimizer must be a torch optimizer"),
     "dense_model": (
@@ -92,20 +149,15 @@ BAD = {
         lambda: method().attach(layer(device="meta"), sgd(layer())),
         "meta device",
     ),
-    "twice": (twice, "attached to this optimizer already"),
+    "twice": (twice, r"layer '' is attached.*DynSparse; detach\(\)"),
+    "two_optimizers": (two_optimizers, r"layer '' is attached.*DynSparse; detach\(\)"),
+    "lbfgs": (lbfgs, "optimizer must keep its state by parameter, got LBFGS"),
+    "foreign_state": (foreign_state, "optimizer must keep its state by parameter, got SGD"),
     "shared_values": (shared_values, "share their values but not their indices"),
     "state_no_mapping": (lambda: attached().load_state_dict([1]), "state must be what state_dict"),
     "state_empty": (lambda: attached().load_state_dict({}), "state lacks ever, generator"),
     "state_lacks_history": (lambda: loaded(history=None), "state lacks history"),
-    "state_version": (lambda: loaded(version=2), "state must be of version 1, got 2"),
-    "state_other_layers": (
-        lambda: loaded(ever={"other": torch.zeros(16, dtype=torch.bool)}),
-        "other sparse layers",
-    ),
-    "state_other_size": (
-        lambda: loaded(ever={"": torch.zeros(15, dtype=torch.bool)}),
-        "other sparse layers",
-    ),
+    "state_version": (lambda: loaded(version=1), "state must be of version 2, got 1"),
     "lr_negative": (lambda: sparse_lr(-1.0, 0.5), "dense_lr must be finite and 0 or more"),
     "lr_nan": (lambda: sparse_lr(math.nan, 0.5), "dense_lr must be finite and 0 or more"),
     "lr_text": (lambda: sparse_lr("1", 0.5), "dense_lr must be a number"),

@@ -57,3 +57,10 @@ def test_uniform_gives_every_free_position_the_same_chance(count):
     free = [1, 2, 3, 5, 6, 7]
     # Five standard deviations of a binomial count.
     assert (hits[free] - expected).abs().max() < 5 * (expected * (1 - count / 6)) ** 0.5
+
+
+def test_uniform_fills_every_free_position():
+    layer = Linear(4, 4, blocksize=1, density=1.0)
+    taken = torch.tensor([0, 3, 9])
+    chosen = uniform(layer, taken, 13, torch.Generator().manual_seed(0)).tolist()
+    assert chosen == [i for i in range(16) if i not in (0, 3, 9)]

@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from sparsetile.matrix import random_pattern
 from sparsetile.nn import Linear, sparsify_
 from sparsetile.train import DynSparse, Static
 
@@ -191,3 +193,73 @@ def test_a_copied_model_does_not_move_with_the_original():
     run(model, optimizer, range(3))
     assert twin[0].pattern == pattern
     assert model[0].pattern != pattern
+
+
+def test_a_layer_frozen_after_attach_is_not_moved():
+    model, optimizer = make()
+    trainer = DynSparse(total_steps=10, every=2).attach(model, optimizer)
+    model[0].values.requires_grad_(False)
+    pattern = model[0].pattern
+    run(model, optimizer, range(4))
+    assert model[0].pattern == pattern
+    assert trainer.history[0].moved.keys() == {"2"}
+
+
+def test_another_number_of_blocks_is_refused_before_the_next_step():
+    model, optimizer = make()
+    DynSparse(total_steps=10, every=2).attach(model, optimizer)
+    run(model, optimizer, range(3))
+    model[0].set_pattern_(random_pattern(64, 32, blocksize=4, density=0.5, seed=0))
+    with pytest.raises(ValueError, match=r"layer '0' has 64 blocks.*detach\(\).*attach again"):
+        run(model, optimizer, range(1))
+
+
+def test_a_detached_layer_can_be_attached_to_another_optimizer():
+    model, optimizer = make()
+    DynSparse(total_steps=10, every=2).attach(model, optimizer).detach()
+    model[0].set_pattern_(random_pattern(64, 32, blocksize=4, density=0.5, seed=0))
+    rebuilt = torch.optim.AdamW(model.parameters())
+    trainer = DynSparse(total_steps=10, every=2).attach(model, rebuilt)
+    run(model, rebuilt, range(3))
+    assert len(trainer.history) == 1
+
+
+def test_an_optimizer_that_is_gone_holds_no_layer():
+    model, optimizer = make()
+    old = DynSparse(total_steps=10, every=2).attach(model, optimizer)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    del optimizer, schedule
+    DynSparse(total_steps=10, every=2).attach(model, torch.optim.AdamW(model.parameters()))
+    assert old.step_count == 0
+
+
+def test_coverage_counts_a_pattern_that_was_loaded():
+    model, optimizer = make()
+    trainer = DynSparse(total_steps=10, every=2).attach(model, optimizer)
+    model[0].set_pattern_(random_pattern(64, 32, blocksize=4, density=0.75, seed=0))
+    assert trainer.coverage().layers["0"] >= 0.75
+
+
+class Sizes(TorchDispatchMode):
+    """Notes the bytes of the largest tensor that is made."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(tensor, torch.Tensor):
+                self.largest = max(self.largest, tensor.nbytes)
+        return out
+
+
+def test_an_update_makes_no_tensor_of_the_dense_size():
+    layer = Linear(2048, 1024, blocksize=1, density=0.001)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    trainer = DynSparse(total_steps=10, every=1).attach(layer, optimizer)
+    layer.values.grad = torch.ones_like(layer.values)
+    with Sizes() as sizes:
+        optimizer.step()
+        trainer.coverage()
+    assert trainer.history[0].total > 0
+    assert sizes.largest == 1024 * 2048 // 8  # the bits

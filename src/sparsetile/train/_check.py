@@ -1,7 +1,9 @@
-"""Checks of the numbers that methods are made of."""
+"""Checks of what methods are made of and called with."""
 
 import numbers
 from typing import Any
+
+from sparsetile.nn import Linear
 
 
 def checked_int(name: str, value: Any, *, least: int, most: int | None = None) -> int:
@@ -33,3 +35,13 @@ def checked_share(name: str, value: Any) -> float:
     if not 0 <= share <= 1:
         raise ValueError(f"{name} must be between 0 and 1, got {share}")
     return share
+
+
+def check_layer(layer: Any) -> None:
+    """Refuse what is no sparse layer.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    if not isinstance(layer, Linear):
+        raise TypeError(f"layer must be a sparsetile.nn.Linear, got {type(layer).__name__}")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from sparsetile.train._check import checked_int
 from sparsetile.train._schedule import Amount, Clock
 from sparsetile.train._scores import Drop, Grow
 from sparsetile.train._trainer import Trainer
@@ -23,6 +24,10 @@ class Method:
         amount: How many blocks to move.
         seed: Seed of what is random; equal seeds choose alike in every process.
 
+    Raises:
+        TypeError: If a choice is no function or object of its kind.
+        ValueError: If the seed is negative.
+
     Examples:
         >>> from sparsetile.train import Constant, Every, Method, block_l1, uniform
         >>> clock, amount = Every(100, total_steps=1000), Constant(0.3)
@@ -37,6 +42,18 @@ class Method:
     amount: Amount
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        for name, kind, wanted in (
+            ("drop", Drop, "a function such as block_l1"),
+            ("grow", Grow, "a function such as uniform"),
+            ("clock", Clock, "an object with due(step) such as Every(100, total_steps=1000)"),
+            ("amount", Amount, "an object with count(step, nnzb) such as Constant(0.3)"),
+        ):
+            given = getattr(self, name)
+            if isinstance(given, type) or not isinstance(given, kind):
+                raise TypeError(f"{name} must be {wanted}, got {given!r}")
+        checked_int("seed", self.seed, least=0, most=2**63 - 1)
+
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Trainer:
         """Follow an optimizer from now on, through its step hook; the training loop stays as it is.
 
@@ -50,6 +67,7 @@ class Method:
         Raises:
             TypeError: If the arguments are no module and optimizer.
             ValueError: If the model has no trained sparse layer, or the optimizer does not hold
-                the values of one, or a trainer is attached to them already.
+                the values of one or keeps no state by parameter (LBFGS), or a trainer is attached
+                to a layer already.
         """
         return Trainer(self, model, optimizer)

@@ -1,9 +1,52 @@
 """The optimizer's memory of each stored block."""
 
+import numbers
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse an optimizer whose state cannot be told apart by parameter.
+
+    Args:
+        optimizer: Any optimizer.
+
+    Raises:
+        ValueError: If it keeps state of several parameters in one place.
+    """
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    # LBFGS puts the history of all parameters, flattened, under the first of them.
+    if isinstance(optimizer, torch.optim.LBFGS) or any(id(p) not in held for p in optimizer.state):
+        raise ValueError(
+            f"optimizer must keep its state by parameter, got {type(optimizer).__name__}, which "
+            "keeps one history of all parameters together, so its part of a block cannot move "
+            "with the block; use SGD, Adam or AdamW, or Static()"
+        )
+
+
+def check_room(optimizer: torch.optim.Optimizer, values: Tensor, name: str) -> None:
+    """Refuse state that was made for another number of blocks.
+
+    Args:
+        optimizer: The optimizer, about to take a step.
+        values: The parameter of a sparse layer, of which the number of blocks has changed.
+        name: What to call the layer in errors.
+
+    Raises:
+        ValueError: If there is such state.
+    """
+    for key, state in optimizer.state.get(values, {}).items():
+        if not isinstance(state, Tensor) or state.ndim != values.ndim:
+            continue
+        if state.shape != values.shape and state.shape[1:] == values.shape[1:]:
+            raise ValueError(
+                f"layer {name!r} has {len(values)} blocks since set_pattern_ or load_state_dict, "
+                f"but {type(optimizer).__name__} keeps state {key!r} for {len(state)}; after "
+                "changing the number of blocks detach() the trainer, build the optimizer anew and "
+                "attach again (or load the optimizer's state too)"
+            )
 
 
 def per_block_state(
@@ -21,12 +64,18 @@ def per_block_state(
         Numbers (such as a step counter) belong to the whole parameter and are left out.
 
     Raises:
-        ValueError: If a tensor has another shape, so that nobody can say which of its entries
-            belong to which block.
+        ValueError: If a tensor has another shape or an entry is no tensor, so that nobody can say
+            what of it belongs to which block.
     """
     for key, state in optimizer.state.get(values, {}).items():
-        if not isinstance(state, Tensor):
+        if state is None or isinstance(state, numbers.Number | str):
             continue
+        if not isinstance(state, Tensor):
+            raise ValueError(
+                f"{type(optimizer).__name__} keeps state {key!r} of type {type(state).__name__} "
+                f"for {name}; moving blocks needs tensors of the values' shape or single numbers: "
+                "use another optimizer or Static()"
+            )
         if state.shape == values.shape:
             yield state
         elif state.numel() != 1:

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from sparsetile.train._check import checked_int, checked_share
+
 
 @runtime_checkable
 class Clock(Protocol):
@@ -49,6 +51,10 @@ class Every:
     steps: int
     total_steps: int
 
+    def __post_init__(self) -> None:
+        checked_int("steps", self.steps, least=1)
+        checked_int("total_steps", self.total_steps, least=1)
+
     def due(self, step: int) -> bool:
         """Whether an update follows step `step`."""
         return step < self.total_steps and step % self.steps == 0
@@ -65,6 +71,10 @@ class Evenly:
 
     pieces: int
     total_steps: int
+
+    def __post_init__(self) -> None:
+        checked_int("pieces", self.pieces, least=1)
+        checked_int("total_steps", self.total_steps, least=1)
 
     def due(self, step: int) -> bool:
         """Whether an update follows step `step`."""
@@ -86,6 +96,10 @@ class Cosine:
     ratio: float
     total_steps: int
 
+    def __post_init__(self) -> None:
+        checked_share("ratio", self.ratio)
+        checked_int("total_steps", self.total_steps, least=1)
+
     def count(self, step: int, nnzb: int) -> int:
         """Blocks to move after step `step`."""
         if step >= self.total_steps:
@@ -104,6 +118,9 @@ class Constant:
     """
 
     ratio: float
+
+    def __post_init__(self) -> None:
+        checked_share("ratio", self.ratio)
 
     def count(self, step: int, nnzb: int) -> int:
         """Blocks to move after step `step`."""

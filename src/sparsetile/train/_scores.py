@@ -7,6 +7,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from sparsetile.nn import Linear
+from sparsetile.train._check import check_layer, checked_int
 
 
 @runtime_checkable
@@ -47,11 +48,15 @@ def block_l1(layer: Linear) -> Float[Tensor, " nnzb"]:
     Returns:
         One score for each stored block, in float32 or better.
 
+    Raises:
+        TypeError: If it is no sparse layer.
+
     Examples:
         >>> layer = Linear(2, 2, blocksize=2, density=1.0)
         >>> block_l1(layer).item() == layer.values.abs().sum().item()
         True
     """
+    check_layer(layer)
     values = layer.values.detach()
     dtype = torch.promote_types(values.dtype, torch.float32)
     magnitudes = values.abs()
@@ -82,30 +87,41 @@ def uniform(
     Returns:
         Different free positions, ascending.
 
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If fewer positions than `count` are free.
+
     Examples:
         >>> layer = Linear(4, 4, blocksize=2, density=0.5)
         >>> uniform(layer, torch.tensor([0, 3]), 2, torch.Generator())
         tensor([1, 2])
     """
+    check_layer(layer)
+    if not isinstance(taken, Tensor) or taken.dtype != torch.int64 or taken.ndim != 1:
+        raise TypeError(f"taken must be a vector of int64 positions, got {taken!r}")
+    if not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
     rows, columns = layer.pattern.grid
-    ranks = _distinct(rows * columns - len(taken), count, generator).to(taken.device)
+    free = rows * columns - len(taken)
+    count = checked_int("count", count, least=0, most=free)
+    ranks = _distinct(free, count, generator).to(taken.device)
     # The free position of rank j lies behind every taken one with at most j free before it.
     before = taken - torch.arange(len(taken), device=taken.device)
     return ranks + torch.searchsorted(before, ranks, right=True)
 
 
 def _distinct(limit: int, count: int, generator: torch.Generator) -> Tensor:
-    """A uniformly random set of `count` different integers below `limit`, ascending."""
+    """A uniformly random set of `count` different integers below `limit`, ascending.
+
+    The memory it takes is that of some `count` numbers, however large `limit` is.
+    """
     if 2 * count > limit:
-        return (~_marked(limit, limit - count, generator)).nonzero()[:, 0]
-    return _marked(limit, count, generator).nonzero()[:, 0]
-
-
-def _marked(limit: int, count: int, generator: torch.Generator) -> Tensor:
-    """A mask of `limit` elements with `count` of them true; at most half."""
+        rest = torch.ones(limit, dtype=torch.bool)
+        rest[_distinct(limit, limit - count, generator)] = False
+        return rest.nonzero()[:, 0]
     # No number is favoured: what a round does depends only on how many are still missing.
-    mask, missing = torch.zeros(limit, dtype=torch.bool), count
-    while missing:
-        mask[torch.randint(limit, (missing,), generator=generator)] = True
-        missing = count - int(mask.count_nonzero())
-    return mask
+    chosen = torch.empty(0, dtype=torch.int64)
+    while len(chosen) < count:
+        more = torch.randint(limit, (count - len(chosen),), generator=generator)
+        chosen = torch.cat([chosen, more]).unique()
+    return chosen

@@ -1,19 +1,26 @@
 """Follows an optimizer and updates the patterns of a model's sparse layers when it is time."""
 
+import gc
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sparsetile.nn import Linear
-from sparsetile.train._moments import per_block_state
+from sparsetile.train._bits import count_bits, no_bits, set_bits_
+from sparsetile.train._moments import check_optimizer, check_room, per_block_state
 from sparsetile.train._schedule import Never
+from sparsetile.train._state import VERSION, check_state
 from sparsetile.train._update import move_blocks_, positions
 
 if TYPE_CHECKING:
     from sparsetile.train._method import Method
+
+# The trainer that was attached last to each layer; two would move blocks behind each other's back.
+_TRAINERS: "weakref.WeakKeyDictionary[Linear, weakref.ref[Trainer]]" = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -79,15 +86,30 @@ class Trainer:
     ) -> None:
         self.method = method
         self.layers = _layers(model, optimizer)
+        if self._moves:
+            check_optimizer(optimizer)
         self.step_count = 0
         self.history: list[Update] = []
         self._generator = torch.Generator().manual_seed(method.seed)
-        self._ever = {name: _stored(layer) for name, layer in self.layers.items()}
-        self._hook = optimizer.register_step_post_hook(self._after_step)
+        # Which positions were stored at any time, one bit each.
+        self._positions = {name: _size(layer) for name, layer in self.layers.items()}
+        self._ever = {name: no_bits(size) for name, size in self._positions.items()}
+        self._mark()
+        self._room = {name: layer.nnzb for name, layer in self.layers.items()}
+        self._optimizer = weakref.ref(optimizer)
+        self._hooks = (
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+        )
+        self._attached = True
+        for layer in self.layers.values():
+            _TRAINERS[layer] = weakref.ref(self)
 
     def detach(self) -> None:
         """Stop following the optimizer; the patterns stay as they are."""
-        self._hook.remove()
+        self._attached = False
+        for hook in self._hooks:
+            hook.remove()
 
     def coverage(self) -> Coverage:
         """Measure how much of each layer has been tried.
@@ -95,10 +117,11 @@ class Trainer:
         Returns:
             Share of the block positions that have been stored at any time.
         """
+        self._mark()
         return Coverage(
             {
-                name: int(ever.count_nonzero()) / len(ever) if len(ever) else 1.0
-                for name, ever in self._ever.items()
+                name: count_bits(self._ever[name]) / size if size else 1.0
+                for name, size in self._positions.items()
             }
         )
 
@@ -108,66 +131,77 @@ class Trainer:
         Returns:
             Plain numbers and tensors, fit for `torch.save` and `torch.load(weights_only=True)`.
         """
+        self._mark()
         return {
-            "version": 1,
+            "version": VERSION,
             "step_count": self.step_count,
             "generator": self._generator.get_state(),
             "history": [{"step": u.step, "moved": dict(u.moved)} for u in self.history],
+            "positions": dict(self._positions),
             "ever": {name: ever.clone() for name, ever in self._ever.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where another run stopped; the run then equals one that never stopped.
 
-        Load the model's and the optimizer's state too, before or after.
+        Load the model's and the optimizer's state too, before or after. A state that is refused
+        changes nothing.
 
         Args:
             state: What `state_dict` returned.
 
         Raises:
-            TypeError: If it is no mapping.
-            ValueError: If entries are missing, or it comes from a model with other sparse layers.
+            TypeError: If it is no mapping, or an entry has the wrong type.
+            ValueError: If entries are missing or out of range, or it comes from a model with
+                other sparse layers.
         """
-        if not isinstance(state, Mapping):
-            raise TypeError(f"state must be what state_dict() returned, got {type(state).__name__}")
-        missing = {"version", "step_count", "generator", "history", "ever"} - state.keys()
-        if missing:
-            raise ValueError(
-                f"state lacks {', '.join(sorted(missing))}; give what Trainer.state_dict() returned"
-            )
-        if state["version"] != 1:
-            raise ValueError(f"state must be of version 1, got {state['version']!r}")
-        theirs = {name: len(ever) for name, ever in state["ever"].items()}
-        ours = {name: len(ever) for name, ever in self._ever.items()}
-        if theirs != ours:
-            odd = sorted(name for name, _ in theirs.items() ^ ours.items())
-            raise ValueError(
-                f"state comes from a model with other sparse layers: {odd[0]!r} differs in name or "
-                "number of block positions; build the same model and attach before loading"
-            )
+        check_state(state, self._positions)
         self.step_count = int(state["step_count"])
-        self._generator.set_state(state["generator"])
+        self._generator.set_state(state["generator"].cpu())
         self.history = [Update(entry["step"], dict(entry["moved"])) for entry in state["history"]]
-        for name, ever in state["ever"].items():
-            self._ever[name].copy_(ever)
+        for name, ever in self._ever.items():
+            ever.copy_(state["ever"][name])
+
+    @property
+    def _moves(self) -> bool:
+        return not isinstance(self.method.clock, Never)
+
+    @property
+    def _live(self) -> bool:
+        return self._attached and self._optimizer() is not None
+
+    def _mark(self) -> None:
+        """Note the positions that are stored now, however they came to be."""
+        for name, layer in self.layers.items():
+            set_bits_(self._ever[name], positions(layer).cpu())
+
+    def _before_step(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        # Torch's own kernels would meet state of the old size, some of them unchecked.
+        for name, layer in self.layers.items():
+            if layer.nnzb != self._room[name] and layer.values.requires_grad:
+                check_room(optimizer, layer.values, name)
+                self._room[name] = layer.nnzb
 
     def _after_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self.step_count += 1
         due = self.method.clock.due(self.step_count)
-        moves = not isinstance(self.method.clock, Never)
         # Also after the first step, so that an unfit optimizer is found before the run is long.
-        if not due and not (moves and self.step_count == 1):
+        if not due and not (self._moves and self.step_count == 1):
             return
+        layers = {name: layer for name, layer in self.layers.items() if layer.values.requires_grad}
         states = {
             name: list(per_block_state(optimizer, layer.values, name))
-            for name, layer in self.layers.items()
+            for name, layer in layers.items()
         }
         if not due:
             return
+        self._mark()
         moved = {}
-        for name, layer in self.layers.items():
+        for name, layer in layers.items():
             move = move_blocks_(
                 layer,
                 self.method.amount.count(self.step_count, layer.nnzb),
@@ -176,7 +210,6 @@ class Trainer:
                 generator=self._generator,
                 state=states[name],
             )
-            self._ever[name][move.grown.cpu()] = True
             moved[name] = len(move.grown)
         self.history.append(Update(self.step_count, moved))
 
@@ -214,19 +247,26 @@ def _layers(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Lin
         raise ValueError(
             "model has no trained sparse layer; call sparsify_(model, density=…, blocksize=…) first"
         )
-    _refuse_second(layers, optimizer)
+    _refuse_second(layers)
     return layers
 
 
-def _refuse_second(layers: dict[str, Linear], optimizer: torch.optim.Optimizer) -> None:
-    mine = {id(layer) for layer in layers.values()}
-    for hook in optimizer._optimizer_step_post_hooks.values():
-        other = getattr(hook, "__self__", None)
-        if isinstance(other, Trainer) and mine & {id(layer) for layer in other.layers.values()}:
+def _refuse_second(layers: dict[str, Linear]) -> None:
+    if any(map(_follower, layers.values())):
+        gc.collect()  # an optimizer that a scheduler has wrapped outlives its last name
+    for name, layer in layers.items():
+        if trainer := _follower(layer):
             raise ValueError(
-                f"{type(other.method).__name__} is attached to this optimizer already; "
-                "detach() it first"
+                f"layer {name!r} is attached to an optimizer already, by "
+                f"{type(trainer.method).__name__}; detach() that trainer first"
             )
+
+
+def _follower(layer: Linear) -> Trainer | None:
+    """The trainer that moves a layer's blocks now."""
+    entry = _TRAINERS.get(layer)
+    trainer = entry() if entry else None
+    return trainer if trainer and trainer._live else None
 
 
 def _bare(name: str) -> str:
@@ -234,9 +274,7 @@ def _bare(name: str) -> str:
     return ".".join(part for part in name.split(".") if part != "_orig_mod").removeprefix("module.")
 
 
-def _stored(layer: Linear) -> Tensor:
-    """A grid of block positions, flat and on the CPU, true where a block is stored."""
+def _size(layer: Linear) -> int:
+    """Number of block positions of a layer."""
     rows, columns = layer.pattern.grid
-    ever = torch.zeros(rows * columns, dtype=torch.bool)
-    ever[positions(layer).cpu()] = True
-    return ever
+    return rows * columns

@@ -1,0 +1,111 @@
+"""Checks of a trainer's saved state, all of them before anything is taken over."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sparsetile.train._bits import no_bits
+from sparsetile.train._check import checked_int
+
+VERSION = 2
+_KEYS = ("version", "step_count", "generator", "history", "positions", "ever")
+
+
+def check_state(state: Any, positions: Mapping[str, int]) -> None:
+    """Refuse what no trainer of this model can have saved.
+
+    Args:
+        state: What is to be loaded.
+        positions: Number of block positions of each layer that the trainer looks after.
+
+    Raises:
+        TypeError: If an entry has the wrong type.
+        ValueError: If an entry is missing or out of range, or belongs to other layers.
+    """
+    if not isinstance(state, Mapping):
+        raise TypeError(f"state must be what state_dict() returned, got {type(state).__name__}")
+    missing = sorted(set(_KEYS) - state.keys())
+    if missing:
+        raise ValueError(
+            f"state lacks {', '.join(missing)}; give what Trainer.state_dict() returned"
+        )
+    version = state["version"]
+    if not isinstance(version, int) or version != VERSION:
+        raise ValueError(f"state must be of version {VERSION}, got {version!r}")
+    steps = checked_int("state['step_count']", state["step_count"], least=0)
+    _check_generator(state["generator"])
+    _check_history(state["history"], steps)
+    _check_layers(_mapping("state['positions']", state["positions"]), positions)
+    ever = _mapping("state['ever']", state["ever"])
+    if ever.keys() != positions.keys():
+        raise ValueError(
+            f"state['ever'] must have the layers of state['positions'], {sorted(positions)}, "
+            f"got {sorted(map(str, ever))}"
+        )
+    for name, size in positions.items():
+        _check_bits(f"state['ever'][{name!r}]", ever[name], size)
+
+
+def _check_layers(theirs: Mapping[Any, Any], ours: Mapping[str, int]) -> None:
+    for name, size in theirs.items():
+        checked_int(f"state['positions'][{name!r}]", size, least=0)
+    if theirs == ours:
+        return
+    odd = sorted(str(name) for name in theirs.keys() | ours if theirs.get(name) != ours.get(name))
+    raise ValueError(
+        f"state comes from a model with other sparse layers: state['positions'] and the model "
+        f"differ in {odd[0]!r}, by name or number of block positions; build the same model and "
+        "attach before loading"
+    )
+
+
+def _check_generator(value: Any) -> None:
+    if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.is_meta:
+        raise TypeError(
+            f"state['generator'] must be the uint8 tensor of a generator, got {_kind(value)}"
+        )
+    try:
+        torch.Generator().set_state(value.cpu())
+    except (RuntimeError, TypeError) as fault:
+        raise ValueError(f"state['generator'] is no state of a CPU generator: {fault}") from fault
+
+
+def _check_history(value: Any, steps: int) -> None:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"state['history'] must be a list of updates, got {_kind(value)}")
+    for i, entry in enumerate(value):
+        name = f"state['history'][{i}]"
+        if missing := {"step", "moved"} - _mapping(name, entry).keys():
+            raise ValueError(f"{name} must have step and moved, lacks {sorted(missing)}")
+        checked_int(f"{name}['step']", entry["step"], least=1, most=steps)
+        for layer, count in _mapping(f"{name}['moved']", entry["moved"]).items():
+            if not isinstance(layer, str):
+                raise TypeError(f"{name}['moved'] must have layers' names, got {_kind(layer)}")
+            checked_int(f"{name}['moved'][{layer!r}]", count, least=0)
+
+
+def _check_bits(name: str, value: Any, size: int) -> None:
+    wanted = no_bits(size).shape
+    if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.is_meta:
+        raise TypeError(f"{name} must be a uint8 tensor that holds data, got {_kind(value)}")
+    if value.layout != torch.strided or value.shape != wanted:
+        raise ValueError(
+            f"{name} must be of shape {list(wanted)}, one bit for each of {size} block positions, "
+            f"got {list(value.shape)}"
+        )
+    if size % 8 and int(value[-1]) >> size % 8:
+        raise ValueError(f"{name} marks positions beyond the {size} that there are")
+
+
+def _mapping(name: str, value: Any) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a mapping, got {_kind(value)}")
+    return value
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a {value.dtype} tensor of shape {list(value.shape)} on {value.device}"
+    return f"{value!r} of type {type(value).__name__}"
