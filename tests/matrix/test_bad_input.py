@@ -142,6 +142,59 @@ BAD = {
         ValueError,
         ["groups: got 0", "1 to 2"],
     ),
+    # Sizes beyond what can be counted or kept
+    "m beyond int64": (lambda: random(m=2**70), ValueError, ["m: got", "71 bits", "at most"]),
+    "shape beyond digits": (lambda: make((10**5000, 4)), ValueError, ["shape[0]", "bits"]),
+    "blocksize beyond int32": (lambda: make(blocksize=2**31), ValueError, ["blocksize", "at most"]),
+    "seed beyond 64 bits": (lambda: random(seed=2**64), ValueError, ["seed", "at most"]),
+    "density beyond float": (lambda: random(density=10**400), ValueError, ["density", "float64"]),
+    "density of huge digits": (lambda: random(density=10**5000), ValueError, ["density", "(0, 1]"]),
+    "grid beyond int32": (
+        lambda: random(2**31, 2**31, blocksize=1, density=1e-18),
+        ValueError,
+        ["shape", "2147483648×2147483648 blocks", "larger blocks"],
+    ),
+    "random blocks beyond int32": (
+        lambda: random(2**20, 2**20, blocksize=1),
+        ValueError,
+        ["density", "549755813888 blocks", "larger blocks"],
+    ),
+    "causal blocks beyond int32": (
+        lambda: causal_pattern(2**20, 2**20, blocksize=1),
+        ValueError,
+        ["shape", "549756338176 blocks", "larger blocks"],
+    ),
+    "causal grid beyond int32": (
+        lambda: causal_pattern(HUGE, 4, blocksize=1),
+        ValueError,
+        ["shape", "larger blocks"],
+    ),
+    "diagonal beyond int64": (
+        lambda: causal_pattern(4, 4, blocksize=2, diagonal=2**70),
+        ValueError,
+        ["diagonal", "at most"],
+    ),
+    "band beyond int64": (
+        lambda: banded_pattern(4, 4, blocksize=2, lower=2**70, upper=2**70),
+        ValueError,
+        ["lower", "71 bits", "at most"],
+    ),
+    "groups in a grid beyond int32": (
+        lambda: block_diagonal_pattern(HUGE, HUGE, blocksize=1, groups=1),
+        ValueError,
+        ["shape", "larger blocks"],
+    ),
+    # Devices this machine has not
+    "device unknown": (lambda: random(device="nope"), ValueError, ["device", "'nope'", "cpu"]),
+    "device missing": (lambda: random(device="xpu:99"), ValueError, ["device", "'xpu:99'"]),
+    "device beyond counting": (lambda: random(device=2**70), ValueError, ["device", "cpu"]),
+    "random device missing": (
+        lambda: BSR.random(4, 4, blocksize=2, density=1.0, seed=0, device="xpu:99"),
+        ValueError,
+        ["device", "'xpu:99'", "this machine"],
+    ),
+    "to device missing": (lambda: A.to("xpu:99"), ValueError, ["device", "'xpu:99'"]),
+    "to device unknown": (lambda: A.to(device="nope"), ValueError, ["device", "'nope'", "cpu"]),
     # Masks and dense matrices
     "mask float": (lambda: pattern_of(W, 2), TypeError, ["mask", "float32", "mask.to(torch.bool)"]),
     "mask vector": (lambda: pattern_of(W[0] > 0, 2), ValueError, ["mask", "[4]", "two dim"]),
@@ -192,6 +245,11 @@ BAD = {
         lambda: BSR.random(4, 4, blocksize=2, density=1.0, seed=0, dtype=torch.int32),
         TypeError,
         ["dtype", "torch.int32", "floating"],
+    ),
+    "random dtype is a letter": (
+        lambda: BSR.random(4, 4, blocksize=2, density=1.0, seed=0, dtype="f"),
+        TypeError,
+        ["dtype", "'f' (str)", "torch.float32"],
     ),
     # Operators
     "A @ list": (lambda: A @ [1, 2, 3, 4], TypeError, ["A @ x", "(list)", "as_tensor"]),
@@ -244,6 +302,12 @@ BAD = {
     "spy of a tensor": (lambda: spy(W), TypeError, ["A", "float32", "Pattern or a BSR"]),
     "svg without cells": (lambda: spy_svg(P, cells=0), ValueError, ["cells: got 0", "at least 1"]),
 }
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has what must be missing")
+def test_cuda_where_there_is_none_is_a_bad_device():
+    with pytest.raises(ValueError, match=r"device: got 'cuda' \(str\); allowed: .*this machine"):
+        A.cuda()
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -1,5 +1,6 @@
 import hashlib
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from sparsetile.matrix import (
     pattern_of,
     random_pattern,
 )
+from sparsetile.matrix._generate import _choose
 from support import SHAPES
 
 SIZES = st.integers(0, 13)
@@ -52,6 +54,25 @@ def test_every_block_is_as_likely_as_any_other():
         hits += random_pattern(4, 5, blocksize=1, density=0.3, seed=seed).block_mask()
     # 600 draws of probability 0.3: five standard deviations.
     assert (hits - 180).abs().amax() < 5 * (600 * 0.3 * 0.7) ** 0.5
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_a_huge_grid_takes_memory_for_its_blocks_alone(balanced):
+    # 2^40 places, of which a mark each would be a terabyte.
+    p = random_pattern(2**20, 2**20, blocksize=1, density=2.0**-30, seed=0, balanced=balanced)
+    assert p.nnzb == 2**10
+    assert p.col_indices.unique().numel() > 1000
+
+
+@pytest.mark.parametrize("counts, size", [([9], 1000), ([3, 0, 5, 1], 300), ([0, 0], 5)])
+def test_a_list_of_places_is_what_marks_in_the_grid_would_be(counts, size):
+    counts, bits = np.array(counts), np.random.PCG64(3)
+    drawn = _choose(np.random.PCG64(3), counts, size)
+    marked = np.zeros((len(counts), size), dtype=bool)
+    while (missing := counts - marked.sum(1)).any():
+        rows = np.repeat(np.arange(len(counts)), missing)
+        marked[rows, bits.random_raw(len(rows)) % np.uint64(size)] = True
+    assert drawn.tolist() == np.flatnonzero(marked).tolist()
 
 
 @settings(max_examples=60, deadline=None)

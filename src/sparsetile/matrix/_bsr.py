@@ -10,7 +10,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from sparsetile.matrix._blocks import check_values, gather_blocks, scatter_blocks
-from sparsetile.matrix._check import as_device, message
+from sparsetile.matrix._check import as_device, describe, message
 from sparsetile.matrix._generate import random_pattern
 from sparsetile.matrix._operators import multiply, multiply_left
 from sparsetile.matrix._pattern import Pattern
@@ -120,10 +120,10 @@ class BSR:
             >>> BSR.random(64, 32, blocksize=8, density=0.25, seed=0)
             BSR(64×32, blocksize=8, density=0.25, 8 blocks, float32, cpu)
         """
-        device, dtype = as_device(device), dtype or torch.get_default_dtype()
-        if not dtype.is_floating_point:
-            allowed = "a floating dtype, as torch.float32"
-            raise TypeError(message("dtype", got=dtype, allowed=allowed, fix="convert afterwards"))
+        device, dtype = as_device(device), torch.get_default_dtype() if dtype is None else dtype
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            got, allowed = describe(dtype), "a floating dtype, as torch.float32"
+            raise TypeError(message("dtype", got=got, allowed=allowed, fix="convert afterwards"))
         pattern = random_pattern(
             m, k, blocksize=blocksize, density=density, seed=seed, balanced=balanced
         )
@@ -303,12 +303,16 @@ class BSR:
             The matrix there; gradients flow back.
 
         Raises:
-            ValueError: If the device holds no data.
+            ValueError: If there is no such device here, or it holds no data.
 
         Examples:
             >>> BSR.from_dense(torch.eye(2), blocksize=1).to(torch.float64).dtype
             torch.float64
         """
+        # Whether it comes first or by name: torch's own error would not say what is wrong.
+        device = kwargs.get("device", args[0] if args else None)
+        if isinstance(device, (str, int, torch.device)):
+            as_device(device)
         values = self.values.to(*args, **kwargs)
         return BSR(values, self.pattern.to(values.device))
 

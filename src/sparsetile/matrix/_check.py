@@ -65,21 +65,22 @@ def layout_name(layout: torch.layout) -> str:
     return str(layout).removeprefix("torch.")
 
 
-def as_int(name: str, value: object, *, least: int, fix: str) -> int:
-    """Take an integer that is at least `least`.
+def as_int(name: str, value: object, *, least: int, fix: str, most: int = 2**62) -> int:
+    """Take an integer between two bounds.
 
     Args:
         name: Argument name for the message.
         value: What the user passed; `bool` is refused, numpy integers are taken.
         least: Smallest value allowed.
         fix: What to do instead, for the message.
+        most: Largest value allowed; by default sums of two still fit int64.
 
     Returns:
         The value as a Python integer.
 
     Raises:
         TypeError: If it is not an integer.
-        ValueError: If it is too small.
+        ValueError: If it is too small or too large.
 
     Examples:
         >>> as_int("seed", 3, least=0, fix="pass seed=0")
@@ -94,6 +95,10 @@ def as_int(name: str, value: object, *, least: int, fix: str) -> int:
         raise TypeError(message(name, got=describe(value), allowed=allowed, fix=fix)) from None
     if number < least:
         raise ValueError(message(name, got=number, allowed=allowed, fix=fix))
+    if number > most:
+        # Such a number may have more digits than Python would print.
+        got = f"an integer of {number.bit_length()} bits" if number > 2**64 else number
+        raise ValueError(message(name, got=got, allowed=f"an integer of at most {most}", fix=fix))
     return number
 
 
@@ -157,7 +162,7 @@ def as_blocksize(value: object, name: str = "blocksize") -> tuple[int, int]:
 
     Raises:
         TypeError: If it is neither an integer nor a pair of integers.
-        ValueError: If a side is below 1.
+        ValueError: If a side is below 1 or beyond int32.
 
     Examples:
         >>> as_blocksize(16), as_blocksize((1, 4))
@@ -172,7 +177,9 @@ def as_blocksize(value: object, name: str = "blocksize") -> tuple[int, int]:
         r, c = value
     else:
         r = c = value
-    return as_int(name, r, least=1, fix=fix), as_int(name, c, least=1, fix=fix)
+    most = 2**31 - 1
+    r, c = (as_int(name, side, least=1, most=most, fix=fix) for side in (r, c))
+    return r, c
 
 
 def as_density(value: object, name: str = "density") -> float:
@@ -201,6 +208,9 @@ def as_density(value: object, name: str = "density") -> float:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         raise TypeError(message(name, got=describe(value), allowed=allowed, fix=fix)) from None
+    except OverflowError:
+        got = "a number beyond float64"
+        raise ValueError(message(name, got=got, allowed=allowed, fix=fix)) from None
     if not 0.0 < number <= 1.0:
         raise ValueError(message(name, got=number, allowed=allowed, fix=fix))
     return number
@@ -251,7 +261,7 @@ def as_device(value: torch.device | str | int | None) -> torch.device:
     fix = 'pass a device that holds data, as in device="cpu"'
     try:
         device = torch.device("cpu" if value is None else value)
-    except (RuntimeError, TypeError):
+    except (RuntimeError, TypeError, ValueError):
         raise ValueError(
             message("device", got=describe(value), allowed="a torch device", fix=fix)
         ) from None
@@ -259,6 +269,15 @@ def as_device(value: torch.device | str | int | None) -> torch.device:
         raise ValueError(
             message("device", got="meta", allowed="a device whose memory can be read", fix=fix)
         )
+    if device.type != "cpu":
+        # Only an attempt tells whether this machine, and this build of torch, has the device.
+        try:
+            torch.empty(0, device=device)
+        except (AssertionError, ImportError, RuntimeError) as error:
+            allowed = "a device of this machine that torch can use"
+            raise ValueError(
+                message("device", got=describe(value), allowed=allowed, fix=fix)
+            ) from error
     return device
 
 

@@ -12,6 +12,7 @@ from sparsetile.matrix._check import (
     as_size,
     message,
 )
+from sparsetile.matrix._index import check_count, grid_of
 from sparsetile.matrix._pattern import Pattern
 
 
@@ -49,19 +50,22 @@ def random_pattern(
     """
     m, k, (r, c) = as_size("m", m), as_size("k", k), as_blocksize(blocksize)
     density = as_density(density)
-    seed = as_int("seed", seed, least=0, fix="pass an integer, as in seed=0")
+    seed = as_int("seed", seed, least=0, most=2**64 - 1, fix="pass an integer, as in seed=0")
     device = as_device(device)
-    mb, kb = -(-m // r), -(-k // c)
+    mb, kb = grid_of((m, k), (r, c))
     count = block_count(mb * kb, density)
+    check_count("density", count)
     # The raw stream of a bit generator is fixed by numpy's promise; its distributions are not.
     bits = np.random.PCG64(seed)
     if balanced:
         counts = np.full(mb, count // max(mb, 1))
-        counts[_choose(bits, np.array([count % max(mb, 1)]), mb)[0]] += 1
-        kept = _choose(bits, counts, kb)
+        counts[_choose(bits, np.array([count % max(mb, 1)]), mb)] += 1
+        place = _choose(bits, counts, kb)
     else:
-        kept = _choose(bits, np.array([count]), mb * kb).reshape(mb, kb)
-    return pattern_of_blocks(torch.from_numpy(kept), (m, k), (r, c)).to(device)
+        place = _choose(bits, np.array([count]), mb * kb)
+    row, col = np.divmod(place, max(kb, 1))
+    crow = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=mb))])
+    return Pattern((m, k), (r, c), crow, col).to(device)
 
 
 def banded_pattern(
@@ -169,7 +173,7 @@ def block_diagonal_pattern(
                 [0, 0, 1, 1]], dtype=torch.int32)
     """
     m, k, (r, c) = as_size("m", m), as_size("k", k), as_blocksize(blocksize)
-    mb, kb = -(-m // r), -(-k // c)
+    mb, kb = grid_of((m, k), (r, c))
     most = max(min(mb, kb), 1)
     fix = f"pass 1 to {most}, or None for {most}"
     count = most if groups is None else as_int("groups", groups, least=1, fix=fix)
@@ -227,19 +231,34 @@ def pattern_of_blocks(
     return Pattern(shape, blocksize, crow, kept.nonzero()[:, 1])
 
 
-def _choose(bits: np.random.PCG64, counts: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
-    """Mark `counts[g]` of `size` places in each row g, every choice being equally likely."""
+def _choose(bits: np.random.PCG64, counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Choose `counts[g]` of `size` places in each row g, every choice being equally likely.
+
+    Returns:
+        The places g · size + i, ascending.
+    """
     if len(counts) and counts.min() > size // 2:
         # Few stay free: choose those instead.
-        return ~_choose(bits, size - counts, size)
-    marked = np.zeros((len(counts), size), dtype=np.bool_)
+        taken = np.ones(len(counts) * size, dtype=np.bool_)
+        taken[_choose(bits, size - counts, size)] = False
+        return np.flatnonzero(taken)
+    cells = len(counts) * size
+    # Marks in the whole grid are quickest, but a huge grid with few blocks has no room for them.
+    marked = np.zeros(cells if cells <= 64 * int(counts.sum()) else 0, dtype=np.bool_)
+    places = np.zeros(0, dtype=np.int64)
     missing = counts.astype(np.int64)
-    # Draw what is missing, mark it, count again: places drawn twice are drawn anew.
+    # Draw what is missing, keep it, count again: places drawn twice are drawn anew.
     while missing.any():
         rows = np.repeat(np.arange(len(counts)), missing)
-        marked[rows, bits.random_raw(len(rows)) % np.uint64(size)] = True
-        missing = counts - np.array([np.count_nonzero(row) for row in marked])
-    return marked
+        drawn = rows * size + (bits.random_raw(len(rows)) % np.uint64(size)).astype(np.int64)
+        if len(marked):
+            marked[drawn] = True
+            kept = np.array([np.count_nonzero(row) for row in marked.reshape(-1, size)])
+        else:
+            places = np.union1d(places, drawn)
+            kept = np.bincount(places // size, minlength=len(counts))
+        missing = counts - kept
+    return np.flatnonzero(marked) if len(marked) else places
 
 
 def _band(
@@ -252,6 +271,7 @@ def _band(
 ) -> Pattern:
     """Keep the blocks with an element on the diagonals -lower to upper."""
     r, c = blocksize
+    grid_of((m, k), blocksize)
     top = np.arange(0, m, r)
     bottom = np.minimum(top + r, m) - 1
     first = np.maximum(top - lower, 0)
@@ -270,6 +290,7 @@ def _pattern_of_ranges(
     """Store block columns first[I] to stop[I] - 1 of each block row I."""
     device = as_device(device)
     counts = np.maximum(stop - first, 0)
+    check_count("shape", int(counts.sum()))
     crow = np.concatenate([[0], np.cumsum(counts)])
     col = np.arange(crow[-1]) - np.repeat(crow[:-1] - first, counts)
     return Pattern(shape, blocksize, crow, col).to(device)

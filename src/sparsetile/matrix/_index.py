@@ -74,15 +74,7 @@ def check_crow(crow: Int[Tensor, " mb1"], block_rows: int, nnzb: int) -> None:
                 fix="check shape and blocksize: the last block row counts even when it is ragged",
             )
         )
-    if nnzb > INT32_MAX:
-        raise ValueError(
-            message(
-                "col_indices",
-                got=f"{nnzb} blocks",
-                allowed=f"at most {INT32_MAX} (int32)",
-                fix="use larger blocks",
-            )
-        )
+    check_count("col_indices", nnzb)
     good = (crow[0] == 0) & (crow[-1] == nnzb) & (crow[1:] >= crow[:-1]).all()
     if bool(good):
         return
@@ -102,6 +94,60 @@ def check_crow(crow: Int[Tensor, " mb1"], block_rows: int, nnzb: int) -> None:
             fix="row i holds the blocks crow_indices[i] to crow_indices[i + 1]",
         )
     )
+
+
+def grid_of(shape: tuple[int, int], blocksize: tuple[int, int]) -> tuple[int, int]:
+    """Count block rows and block columns, ragged ones included, and refuse more than int32 counts.
+
+    Args:
+        shape: Rows and columns of the matrix.
+        blocksize: Rows and columns of a block.
+
+    Returns:
+        `(mb, kb)`.
+
+    Raises:
+        ValueError: If there are too many to be numbered.
+
+    Examples:
+        >>> grid_of((5, 8), (4, 4))
+        (2, 2)
+    """
+    mb, kb = -(-shape[0] // blocksize[0]), -(-shape[1] // blocksize[1])
+    if max(mb, kb) >= INT32_MAX:
+        raise ValueError(
+            message(
+                "shape",
+                got=f"{mb}×{kb} blocks",
+                allowed=f"at most {INT32_MAX - 1} a side (int32)",
+                fix="use larger blocks",
+            )
+        )
+    return mb, kb
+
+
+def check_count(name: str, nnzb: int) -> None:
+    """Refuse more stored blocks than int32 counts, before memory for them is asked for.
+
+    Args:
+        name: The argument that asks for so many.
+        nnzb: Number of stored blocks.
+
+    Raises:
+        ValueError: If there are too many.
+
+    Examples:
+        >>> check_count("density", 10**6)
+    """
+    if nnzb > INT32_MAX:
+        raise ValueError(
+            message(
+                name,
+                got=f"{nnzb} blocks to store",
+                allowed=f"at most {INT32_MAX} (int32)",
+                fix="use larger blocks",
+            )
+        )
 
 
 def check_col(col: Int[Tensor, " nnzb"], row: Int[Tensor, " nnzb"], block_cols: int) -> None:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from sparsetile.matrix._check import as_blocksize, as_device, as_shape, describe, message
 from sparsetile.matrix._index import (
-    INT32_MAX,
     as_index,
     check_col,
     check_crow,
     column_order,
+    grid_of,
     offsets_of,
 )
 
@@ -24,9 +24,12 @@ from sparsetile.matrix._index import (
 class Pattern:
     """The stored blocks of a block-sparse matrix, row by row.
 
-    Immutable and always valid: block rows ascending, columns strictly ascending within a row.
-    Sizes need not be multiples of the block: the last block row or column may be ragged. Two
-    patterns are equal when they store the same blocks, on whatever device.
+    Checked when made: block rows ascending, columns strictly ascending within a row. Sizes need
+    not be multiples of the block: the last block row or column may be ragged. Two patterns are
+    equal when they store the same blocks, on whatever device.
+
+    Its attributes cannot be set. Treat its tensors as read-only: writing into them is not noticed,
+    and hash, `T` and what else is kept would tell of the blocks before. Clone them to change them.
 
     Attributes:
         shape: Rows and columns `(m, k)` of the matrix.
@@ -64,16 +67,7 @@ class Pattern:
             ValueError: If the indices do not describe blocks of such a matrix.
         """
         (m, k), (r, c) = as_shape("shape", shape), as_blocksize(blocksize)
-        block_rows, block_cols = -(-m // r), -(-k // c)
-        if max(block_rows, block_cols) > INT32_MAX - 1:
-            raise ValueError(
-                message(
-                    "shape",
-                    got=f"{block_rows}×{block_cols} blocks",
-                    allowed=f"at most {INT32_MAX - 1} a side (int32)",
-                    fix="use larger blocks",
-                )
-            )
+        block_rows, block_cols = grid_of((m, k), (r, c))
         crow, col = as_index("crow_indices", crow_indices), as_index("col_indices", col_indices)
         if crow.device != col.device:
             raise ValueError(

@@ -4,6 +4,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Int64
 
+_MOST_PARTS = 2**20  # far more than there are threads or tiles; each takes a step of Python
 _PROBES = 16  # weights tried in one pass: a numpy call costs the same for one and for a few
 
 
@@ -18,24 +19,26 @@ def balanced_bands(counts: npt.ArrayLike, parts: int) -> Int64[np.ndarray, " bou
 
     Args:
         counts: Work of each row, such as its number of stored blocks; `[rows]`, whole numbers.
-        parts: Number of bands. Some are empty when there are more parts than rows.
+        parts: Number of bands, at most 2**20. Some are empty when there are more parts than rows.
 
     Returns:
         Where the bands begin and end, `[parts + 1]`: band `i` holds the rows from `bounds[i]`
         up to but not including `bounds[i + 1]`.
 
     Raises:
-        TypeError: If the counts are not whole numbers.
+        TypeError: If the counts or parts are not whole numbers.
         ValueError: If a count is negative, the counts are not one row of numbers, or there are no
-            parts.
+            parts or too many.
 
     Examples:
         >>> balanced_bands([9, 1, 1, 1, 8, 2], parts=3)
         array([0, 1, 4, 6])
     """
     weights = _checked(counts)
-    if parts < 1:
-        raise ValueError(f"balanced_bands got parts={parts}; give 1 or more")
+    if not isinstance(parts, (int, np.integer)):
+        raise TypeError(f"balanced_bands got parts={parts!r}; give a whole number")
+    if not 1 <= parts <= _MOST_PARTS:
+        raise ValueError(f"balanced_bands got parts={parts}; give 1 or more, {_MOST_PARTS} at most")
     ends = np.concatenate(([0], np.cumsum(weights)))
     heaviest = _least_heaviest(ends, parts, int(weights.max(initial=0)))
     return _even_cut(ends, parts, heaviest)
