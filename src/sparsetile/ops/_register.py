@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sparsetile.ops import _dispatch
+from sparsetile.ops._fit import fit_linear, fit_sddmm, fit_spmm
 
 _SCHEMAS = (
     "linear(Tensor x, Tensor values, Tensor crow, Tensor col, Tensor? bias, "
@@ -52,6 +53,7 @@ def _linear(
     k: int,
     transpose: bool,
 ) -> Tensor:
+    fit_linear(x, values, crow, col, bias, m, k, transpose)
     _, r, c = values.shape
     module = _dispatch.choose("linear", x.dtype, (r, c), x.device)
     if x.dim() == 2:
@@ -66,6 +68,7 @@ def _linear(
 def _spmm(
     values: Tensor, crow: Tensor, col: Tensor, x: Tensor, m: int, k: int, transpose: bool
 ) -> Tensor:
+    fit_spmm(values, crow, col, x, m, k, transpose)
     *lead, rows, n = x.shape
     r, c = values.shape[-2:]
     module = _dispatch.choose("spmm", x.dtype, (r, c), x.device)
@@ -83,6 +86,7 @@ def _spmm(
 
 @_kernel("sddmm")
 def _sddmm(a: Tensor, b: Tensor, crow: Tensor, col: Tensor, r: int, c: int, reduce: bool) -> Tensor:
+    fit_sddmm(a, b, crow, col, r, c)
     *lead, m, t = a.shape
     k = b.shape[-1]
     module = _dispatch.choose("sddmm", a.dtype, (r, c), a.device)
@@ -103,6 +107,7 @@ def _linear_shape(
     k: int,
     transpose: bool,
 ) -> Tensor:
+    fit_linear(x, values, crow, col, bias, m, k, transpose)
     return x.new_empty((*x.shape[:-1], k if transpose else m))
 
 
@@ -110,6 +115,7 @@ def _linear_shape(
 def _spmm_shape(
     values: Tensor, crow: Tensor, col: Tensor, x: Tensor, m: int, k: int, transpose: bool
 ) -> Tensor:
+    fit_spmm(values, crow, col, x, m, k, transpose)
     return x.new_empty((*x.shape[:-2], k if transpose else m, x.shape[-1]))
 
 
@@ -117,6 +123,7 @@ def _spmm_shape(
 def _sddmm_shape(
     a: Tensor, b: Tensor, crow: Tensor, col: Tensor, r: int, c: int, reduce: bool
 ) -> Tensor:
+    fit_sddmm(a, b, crow, col, r, c)
     return a.new_empty((*(() if reduce else a.shape[:-2]), col.shape[0], r, c))
 
 
