@@ -194,6 +194,8 @@ CASES = {
         "",
     ),
     "indices: shape is a number": (lambda: indices(shape=8), TypeError, "shape", "(m, k)"),
+    "indices: shape is float": (lambda: indices(shape=(8.0, 12)), TypeError, "shape", "integers"),
+    "indices: shape is text": (lambda: indices(shape=(8, "12")), TypeError, "shape", "integers"),
     "indices: shape is negative": (lambda: indices(shape=(-8, 12)), ValueError, "shape", "≥ 0"),
     "indices: crow is a list": (
         lambda: indices(crow=[0, 1, 3]),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -142,6 +143,13 @@ def size(op: str, name: str, t: Tensor, dim: int, wanted: int, axes: str) -> Non
 def _check_shape_pair(op: str, shape: Sequence[int]) -> None:
     if not isinstance(shape, (tuple, list)) or len(shape) != 2:
         raise TypeError(f"{op}: shape must be a pair (m, k), got {shape!r}")
+    for size in shape:
+        # Compilers pass symbols for sizes; anything else must be an integer, numpy's included.
+        if type(size) is not int and not isinstance(size, (torch.SymInt, np.integer)):
+            raise TypeError(
+                f"{op}: shape must be a pair (m, k) of integers, got {tuple(shape)!r}; "
+                "convert its sizes with int()"
+            )
     if shape[0] < 0 or shape[1] < 0:
         raise ValueError(f"{op}: shape must be (m, k) with m, k ≥ 0, got {tuple(shape)}")
 

@@ -57,8 +57,11 @@ def linear_from_indices(
 ) -> Float[Tensor, "*batch m"]:
     """Multiply as `linear` does, by a weight whose pattern is two index tensors.
 
-    The index tensors may be changed in place between calls, compiled ones too. Their content is
-    trusted: a `Pattern` checks it, this function checks shapes only.
+    The index tensors may be changed in place between calls, compiled ones too, by torch's in-place
+    operations (`copy_`, `set_`, `crow[...] = ...`): what is kept about a pattern follows the
+    version that those count up. Writes that count no version (through `.data`, numpy or other
+    foreign views) are not seen. The content is trusted: a `Pattern` checks it, this function
+    checks shapes only.
 
     Args:
         x: Input `[..., k]`.
