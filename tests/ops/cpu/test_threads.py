@@ -13,6 +13,11 @@ from support import some_values
 BLOCKS = [1, 2, 4, 8, 16, 32]
 
 
+@pytest.fixture(autouse=True)
+def _threads_for_the_smallest_work(monkeypatch):
+    monkeypatch.setattr(_threads, "WORTH_A_THREAD", 1)
+
+
 def products(pattern, values, x, dy):
     indices = (pattern.crow_indices, pattern.col_indices)
     m, k = pattern.shape
@@ -97,5 +102,11 @@ def test_torch_decides_how_many_threads_run(monkeypatch):
     seen = []
     monkeypatch.setattr(_threads, "_pool", lambda: lambda worker, call, n: seen.append(n))
     torch.set_num_threads(2)
-    _threads.run(0, None, _threads.thread_count())
+    _threads.run(0, None, _threads.thread_count(10**9))
     assert seen == [2]
+
+
+def test_little_work_wakes_nobody(monkeypatch):
+    monkeypatch.setattr(_threads, "WORTH_A_THREAD", 1000)
+    torch.set_num_threads(4)
+    assert [_threads.thread_count(work) for work in (0, 999, 2500, 10**6)] == [1, 1, 2, 4]

@@ -42,12 +42,8 @@ class DotPlan(SamplePlan):
         kernel = DotKernel(
             host().lanes, self.block, self._together, _VECTORS, not a.by_rows, b.by_rows
         )
-        workers, threads, slices, call = (
-            _compiled(kernel),
-            thread_count(),
-            self._slices,
-            LAYOUT.new(),
-        )
+        workers, slices, call = _compiled(kernel), self._slices, LAYOUT.new()
+        threads = thread_count(out.numel() * a.columns)
         panel_bytes = slices.k_block * kernel.row_bytes + _SKEW
         stage_bytes = kernel.stage_bytes(slices.chunk_rows)
         r, c = self.block

@@ -47,7 +47,7 @@ def _move(way: str, values: Tensor, source: Tensor, slots: int, size: int, packe
         values=values.data_ptr(),
         packed=packed,
     )
-    run(_compiled(size)[way], call, thread_count())
+    run(_compiled(size)[way], call, thread_count(slots * 4))
 
 
 @cache

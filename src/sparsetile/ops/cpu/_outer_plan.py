@@ -57,7 +57,8 @@ class OuterPlan(SamplePlan):
         """Write the blocks of one batch item's product, or add them to ``out`` if ``keep``."""
         # a packed row of A is one of Aᵀ's columns: the kernel names its layout the other way round
         kernel = self._kernel(not a.by_rows, b.by_rows)
-        workers, threads, t = _compiled(kernel), thread_count(), a.columns
+        workers, t = _compiled(kernel), a.columns
+        threads = thread_count(out.numel() * t)
         terms = self._terms(t)
         alone = threads <= _ALONE
         parts = threads if alone else 4 * threads

@@ -48,6 +48,7 @@ class ProductPlan(ABC):
     ) -> None:
         self.block, self.transposed = block, transposed
         self.m, self.k = shape
+        self._stored = index.nnzb * block[0] * block[1]
         self._no_bias = torch.zeros(index.block_rows * block[0], dtype=torch.float32)
         self._prepared: dict[tuple[int, bool, bool], Prepared] = {}
 
@@ -70,7 +71,7 @@ class ProductPlan(ABC):
     def multiply(self, values: Tensor, x: Dense, y: Dense, bias: Tensor | None) -> None:
         """Compute y = W · x + bias, column by column."""
         address, biases = self.values_address(values), self._biases(bias)
-        threads = thread_count()
+        threads = thread_count(self._stored * x.columns * x.batch)
         for start, stop, vectors in stretches(x.columns, host().lanes, self.widest()):
             key = (vectors, x.by_rows, y.by_rows)
             prepared = self._prepared.get(key)

@@ -10,6 +10,10 @@ from typing import Any
 
 import torch
 
+# Work worth waking a thread for: some 10 microseconds. A thread that wakes late, on a busy machine,
+# makes all others wait.
+WORTH_A_THREAD = 1 << 20
+
 _forked = False
 
 
@@ -23,9 +27,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_note_fork)
 
 
-def thread_count() -> int:
-    """Return how many threads a kernel may use: torch's own setting, one in a forked child."""
-    return 1 if _forked else torch.get_num_threads()
+def thread_count(work: int) -> int:
+    """Choose how many threads share some work: torch's setting, fewer where it is little.
+
+    Args:
+        work: Multiplications, or anything that takes as long.
+    """
+    return 1 if _forked else max(1, min(torch.get_num_threads(), work // WORTH_A_THREAD))
 
 
 def run(worker: int, call: Any, threads: int) -> None:
