@@ -67,6 +67,20 @@ BAD = {
     ),
     "dtype_int": (lambda: Linear(8, 8, density=0.5, dtype=torch.int32), "dtype must be a floating"),
     "dtype_text": (lambda: Linear(8, 8, density=0.5, dtype="float32"), "dtype must be a floating"),
+    "dtype_float8": (
+        lambda: Linear(8, 8, density=0.5, dtype=torch.float8_e4m3fn),
+        "dtype must be a floating.*got torch.float8_e4m3fn",
+    ),
+    "device_unknown": (lambda: Linear(8, 8, density=0.5, device="nope"), "device must.*'nope'"),
+    "device_negative": (lambda: Linear(8, 8, density=0.5, device=-1), "device must be.*got -1"),
+    "device_absent": (lambda: Linear(8, 8, density=0.5, device="cuda:99"), "device must be one"),
+    "device_float": (lambda: Linear(8, 8, density=0.5, device=0.5), "device must be a torch.dev"),
+    "blocksize_huge": (lambda: Linear(8, 8, density=0.5, blocksize=2**31), "blocksize"),
+    "blocksize_large": (lambda: Linear(8, 8, density=0.5, blocksize=2**20), "at most.*in a block"),
+    "too_many_positions": (
+        lambda: Linear(2**31, 2**31, density=1e-15),
+        "out_features=2147483648.*18014398509481984 block positions.*too many",
+    ),
     "meta_pattern": (lambda: Linear(8, 8, density=0.5, device="meta").pattern, "meta device"),
     "input_width": (lambda: layer()(torch.randn(3, 31)), "x"),
     "input_dtype": (lambda: layer()(torch.randn(3, 32, dtype=torch.float64)), "dtype|float64"),
@@ -95,6 +109,31 @@ BAD = {
     "set_values": (
         lambda: layer().set_pattern_(PATTERN, torch.zeros(1, 4, 4)),
         r"values must have shape \[16, 4, 4\]",
+    ),
+    "set_values_number": (lambda: layer().set_pattern_(PATTERN, 3), "values must be a tensor"),
+    "set_values_complex": (
+        lambda: layer().set_pattern_(PATTERN, torch.zeros(16, 4, 4, dtype=torch.complex64)),
+        "values must be a tensor of a floating type, got torch.complex64",
+    ),
+    "set_values_meta": (
+        lambda: layer().set_pattern_(PATTERN, torch.zeros(16, 4, 4, device="meta")),
+        "values must be a plain.*meta",
+    ),
+    "set_values_sparse": (
+        lambda: layer().set_pattern_(PATTERN, torch.zeros(16, 4, 4).to_sparse()),
+        "values must be a plain.*sparse_coo",
+    ),
+    "sparsify_nothing_density": (
+        lambda: sparsify_(nn.ReLU(), density=math.nan, blocksize=4),
+        "density",
+    ),
+    "sparsify_nothing_blocksize": (
+        lambda: sparsify_(nn.ReLU(), density=0.5, blocksize="x"),
+        "blocksize",
+    ),
+    "sparsify_float8": (
+        lambda: sparsify_(model().to(torch.float8_e4m3fn), density=0.5, blocksize=4),
+        "its weight is torch.float8_e4m3fn",
     ),
     "sparsify_no_module": (
         lambda: sparsify_([nn.Linear(8, 8)], density=0.5, blocksize=4),

@@ -145,14 +145,21 @@ REFUSED = {
     "no_values": ({"values": None}, "all three"),
     "bias_shape": ({"bias": lambda t: t[:3]}, "bias must have shape"),
     "no_tensor": ({"values": lambda t: t.tolist()}, "values must be a tensor"),
+    "values_complex": ({"values": lambda t: t.to(torch.complex64)}, "values must be of a floating"),
+    "values_sparse": ({"values": lambda t: t.to_sparse()}, "values must be a plain"),
+    "values_on_meta": ({"values": lambda t: t.to("meta")}, "values is on the meta device"),
+    "sparse_indices": ({"crow_indices": lambda t: t.to_sparse()}, "crow_indices must be a plain"),
+    "bias_on_meta": ({"bias": lambda t: t.to("meta")}, "bias is on the meta device"),
+    "bias_complex": ({"bias": lambda t: t.to(torch.complex64)}, "bias must be of a floating"),
     "meta_indices": ({"col_indices": lambda t: t.to("meta")}, "meta"),
 }
 
 
+@pytest.mark.parametrize("density", [0.5, 0.25], ids=["same_count", "other_count"])
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_bad_checkpoint_is_refused_and_nothing_is_loaded(case):
+def test_a_bad_checkpoint_is_refused_and_nothing_is_loaded(case, density):
     changes, message = REFUSED[case]
-    layer = Linear(32, 24, blocksize=8, density=0.5)
+    layer = Linear(32, 24, blocksize=8, density=density)
     before = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
     pattern = random_pattern(24, 32, blocksize=8, density=0.5, seed=7)
     state = broken(Linear(32, 24, pattern=pattern).state_dict(), **changes)
@@ -167,6 +174,14 @@ def test_a_dense_weight_of_another_shape_is_refused(shape):
     with pytest.raises(RuntimeError, match=r"dense weight must have shape \[24, 32\]"):
         Linear(32, 24, blocksize=8, density=0.5).load_state_dict(
             {"weight": torch.zeros(shape), "bias": torch.zeros(24)}
+        )
+
+
+@pytest.mark.parametrize("fault", ["meta", torch.complex64, torch.int32], ids=str)
+def test_a_dense_weight_without_floating_data_is_refused(fault):
+    with pytest.raises(RuntimeError, match=r"weight (is on the meta|must be of a floating)"):
+        Linear(32, 24, blocksize=8, density=0.5).load_state_dict(
+            {"weight": torch.zeros(24, 32).to(fault), "bias": torch.zeros(24)}
         )
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parametrizations, prune
+from torch.nn.utils import parametrizations, parametrize, prune
 
 from sparsetile.nn import Linear, densify_, sparsify_
 
@@ -57,7 +57,8 @@ def test_what_belongs_to_a_layer_stays_with_it():
 def test_sparse_layers_are_left_alone():
     model = sparsify_(mlp(), density=0.25, blocksize=8)
     layer = model[0]
-    sparsify_(model, density=0.5, blocksize=4)
+    with pytest.warns(UserWarning, match="replaced nothing.*2 sparse already"):
+        sparsify_(model, density=0.5, blocksize=4)
     assert model[0] is layer
 
 
@@ -105,7 +106,9 @@ class Special(nn.Linear):
 
 def test_subclasses_are_replaced_only_when_a_filter_says_so():
     model = nn.Sequential(Special(16, 16))
-    assert sparse_names(sparsify_(model, density=0.5, blocksize=8)) == []
+    with pytest.warns(UserWarning, match="replaced nothing.*1 of a subclass"):
+        sparsify_(model, density=0.5, blocksize=8)
+    assert sparse_names(model) == []
     sparsify_(model, density=0.5, blocksize=8, filter=lambda m, name: isinstance(m, Special))
     assert sparse_names(model) == ["0"]
 
@@ -122,16 +125,47 @@ def normed():
     return model
 
 
-@pytest.mark.parametrize("make", [pruned])
-def test_computed_weights_are_refused_with_the_way_out(make):
-    with pytest.raises(ValueError, match=r"'0'.*prune\.remove"):
-        sparsify_(make(), density=0.5, blocksize=8)
+def biased(apply):
+    def make():
+        model = mlp()
+        apply(model[0])
+        return model
+
+    return make
 
 
-@pytest.mark.parametrize("make", [pruned, normed])
-def test_computed_weights_selected_by_a_filter_are_refused(make):
-    with pytest.raises(ValueError, match="remove_parametrizations"):
-        sparsify_(make(), density=0.5, blocksize=8, filter=lambda m, name: name == "0")
+COMPUTED = {
+    "pruned": (pruned, "weight"),
+    "normed": (normed, "weight"),
+    "pruned_bias": (biased(lambda m: prune.l1_unstructured(m, "bias", 0.5)), "bias"),
+    "parametrized_bias": (
+        biased(lambda m: parametrize.register_parametrization(m, "bias", nn.Tanh())),
+        "bias",
+    ),
+}
+
+
+@pytest.mark.parametrize("filter", [None, lambda m, name: name == "0"], ids=["all", "filter"])
+@pytest.mark.parametrize("case", COMPUTED)
+def test_computed_parameters_are_refused_with_the_way_out(case, filter):
+    make, part = COMPUTED[case]
+    with pytest.raises(ValueError, match=rf"'0'.*its {part} is.*remove_parametrizations"):
+        sparsify_(make(), density=0.5, blocksize=8, filter=filter)
+
+
+NOTHING = {
+    "no_linear": (nn.Sequential(nn.ReLU()), None, "the model has no linear layer"),
+    "filter": (nn.Sequential(nn.Linear(4, 4)), lambda m, n: False, "1 not selected by filter"),
+    "attention": (nn.MultiheadAttention(4, 1), None, "1 inside MultiheadAttention"),
+}
+
+
+@pytest.mark.parametrize("case", NOTHING)
+def test_replacing_nothing_warns_once_and_says_why(case):
+    model, filter, why = NOTHING[case]
+    with pytest.warns(UserWarning, match=why) as caught:
+        sparsify_(model, density=0.5, blocksize=2, filter=filter)
+    assert len(caught) == 1
 
 
 @pytest.mark.parametrize("blocksize", [1, 8, (4, 16)], ids=str)

@@ -1,17 +1,24 @@
-"""The dense layers that have a sparse twin, and the checks their sizes must pass."""
+"""The dense layers that have a sparse twin, and what can be taken from them."""
 
-import numbers
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from sparsetile.matrix import Pattern, gather_blocks, pattern_from_dense
+from sparsetile.nn._check import DTYPES, check_draw, dtype_names
+
+
+def plain_type(module: nn.Module) -> type[nn.Module]:
+    """The class a module was built as; a parametrization gives it a class of its own."""
+    kind: type[nn.Module] = parametrize.type_before_parametrizations(module)
+    return kind
 
 
 def is_conv1d(module: nn.Module) -> bool:
     """Whether a module is transformers' `Conv1D`, known by name so that nothing is imported."""
-    kind = type(module)
+    kind = plain_type(module)
     return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
 
 
@@ -46,16 +53,17 @@ def parts(module: nn.Module) -> tuple[Tensor, Tensor | None]:
 def unfit(module: nn.Module) -> str | None:
     """Why a dense layer's weight cannot be taken, with the way out; None if it can."""
     weight = module._parameters.get("weight")
-    if weight is None:
+    hidden = "bias" not in module._parameters and getattr(module, "bias", None) is not None
+    if weight is None or hidden:
         return (
-            "its weight is computed by a parametrization or a pruning mask; make it plain with "
-            "torch.nn.utils.prune.remove or parametrize.remove_parametrizations, or leave it out "
-            "with filter"
+            f"its {'bias' if hidden else 'weight'} is computed by a parametrization or a pruning "
+            "mask; make it plain with torch.nn.utils.prune.remove or "
+            "parametrize.remove_parametrizations, or leave it out with filter"
         )
     if isinstance(weight, nn.parameter.UninitializedParameter):
         return "it is lazy and has no weight yet; run the model once first"
-    if not weight.is_floating_point():
-        return f"its weight is {weight.dtype}, and only floating types are taken"
+    if weight.dtype not in DTYPES:
+        return f"its weight is {weight.dtype}, and only {dtype_names()} is taken"
     if weight.is_meta:
         return "its weight is on the meta device; load its values first"
     return None
@@ -73,32 +81,25 @@ def kept(weight: Tensor, pattern: Pattern) -> Tensor:
     return gather_blocks(weight.detach(), pattern.to(weight.device)).contiguous()
 
 
-def checked_size(name: str, size: Any) -> int:
-    """Check one of a layer's two sizes.
+def checked_values(values: Any, pattern: Pattern) -> Tensor:
+    """Check that values are those of a pattern's blocks.
 
     Raises:
-        TypeError: If it is no integer.
-        ValueError: If it is negative.
+        TypeError: If they are no tensor of a floating type.
+        ValueError: If they have another shape, or hold no data.
     """
-    if isinstance(size, bool) or not isinstance(size, numbers.Integral):
-        raise TypeError(f"{name} must be an int, got {size!r} of type {type(size).__name__}")
-    if size < 0:
-        raise ValueError(f"{name} must be 0 or more, got {size}")
-    return int(size)
-
-
-def checked_dtype(dtype: Any) -> torch.dtype:
-    """Check a layer's type of values; None is torch's default.
-
-    Raises:
-        TypeError: If it is no floating type.
-    """
-    dtype = torch.get_default_dtype() if dtype is None else dtype
-    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-        raise TypeError(
-            f"dtype must be a floating torch.dtype such as torch.float32, got {dtype!r}"
+    if not isinstance(values, Tensor) or not values.is_floating_point():
+        got = values.dtype if isinstance(values, Tensor) else f"{values!r}"
+        raise TypeError(f"values must be a tensor of a floating type, got {got}")
+    if values.layout != torch.strided or values.is_meta:
+        got = "the meta device" if values.is_meta else f"layout {values.layout}"
+        raise ValueError(f"values must be a plain (strided) tensor that holds data, got {got}")
+    if tuple(values.shape) != (pattern.nnzb, *pattern.blocksize):
+        raise ValueError(
+            f"values must have shape {[pattern.nnzb, *pattern.blocksize]}, one block for each "
+            f"of the pattern's, got {list(values.shape)}"
         )
-    return dtype
+    return values
 
 
 def check_source(
@@ -107,11 +108,12 @@ def check_source(
     density: Any,
     pattern: Any,
 ) -> None:
-    """Check that exactly one of density and pattern is given, and that the pattern fits.
+    """Check that exactly one of density and pattern is given, and that it fits.
 
     Raises:
-        TypeError: If `pattern` is no Pattern.
-        ValueError: If both or neither are given, or shape or block size differ.
+        TypeError: If `pattern` is no Pattern, or density or block size are of a wrong type.
+        ValueError: If both or neither are given, one is out of range, or shape or block size
+            differ.
     """
     if (density is None) == (pattern is None):
         given = "neither" if density is None else "both"
@@ -120,6 +122,7 @@ def check_source(
             "pattern, pattern=… stores the blocks you choose"
         )
     if pattern is None:
+        check_draw(shape, blocksize, density)
         return
     check_pattern(pattern, shape, None)
     square = (blocksize, blocksize) if isinstance(blocksize, int) else blocksize

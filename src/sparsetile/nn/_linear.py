@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from sparsetile import ops
 from sparsetile.matrix import Pattern, random_pattern, scatter_blocks
-from sparsetile.nn import _dense, _init, _load
+from sparsetile.nn import _check, _dense, _init, _load
 from sparsetile.nn._weight import Weight
 
 _INDICES = ("crow_indices", "col_indices")
@@ -75,15 +75,14 @@ class Linear(nn.Module):
     ) -> None:
         super().__init__()
         shape = (
-            _dense.checked_size("out_features", out_features),
-            _dense.checked_size("in_features", in_features),
+            _check.checked_size("out_features", out_features),
+            _check.checked_size("in_features", in_features),
         )
-        dtype = _dense.checked_dtype(dtype)
+        dtype, device = _check.checked_dtype(dtype), _check.checked_device(device)
         _dense.check_source(shape, blocksize, density, pattern)
         if pattern is None:
             assert density is not None
             pattern = _drawn(shape, blocksize, density)
-        device = torch.empty(0, device=device).device
         self.out_features, self.in_features = shape
         self.blocksize = pattern.blocksize
         self.values = nn.Parameter(
@@ -177,6 +176,7 @@ class Linear(nn.Module):
             The layer.
 
         Raises:
+            TypeError: If the pattern is no Pattern, or the values are no floating tensor.
             ValueError: If the pattern or the values do not fit the layer.
 
         Examples:
@@ -189,11 +189,8 @@ class Linear(nn.Module):
         pattern = pattern.to(self.values.device)
         if values is None:
             values = _moved(self.values, self.pattern, pattern)
-        elif tuple(values.shape) != (pattern.nnzb, *pattern.blocksize):
-            raise ValueError(
-                f"values must have shape {[pattern.nnzb, *pattern.blocksize]}, one block for each "
-                f"of the pattern's, got {list(values.shape)}"
-            )
+        else:
+            values = _dense.checked_values(values, pattern)
         self._resize_(pattern.nnzb)
         self.values.copy_(values)
         self.crow_indices.copy_(pattern.crow_indices)

@@ -31,8 +31,7 @@ def translate_(state: dict[str, Any], prefix: str, layer: "Linear") -> int:
     """
     own = [name for name in _OWN if prefix + name in state]
     dense = prefix + "weight" in state
-    if own or dense:
-        _check_bias(state, prefix, layer)
+    _check_bias(state, prefix, layer)
     if own:
         return _check_own(state, prefix, layer, own)
     if dense:
@@ -47,9 +46,8 @@ def _check_own(state: dict[str, Any], prefix: str, layer: "Linear", own: list[st
             f"the checkpoint has {', '.join(own)} but not {missing}; values are only known "
             "together with their indices, so give all three or none"
         )
-    values, crow, col = (_tensor(state, prefix, name) for name in _OWN)
-    if not values.is_floating_point():
-        raise TypeError(f"values must be of a floating type, got {values.dtype}")
+    values = _floating(state, prefix, "values")
+    crow, col = (_tensor(state, prefix, name) for name in _OWN[1:])
     if values.ndim != 3:
         raise ValueError(f"values must be [nnzb, r, c], got shape {list(values.shape)}")
     if tuple(values.shape[1:]) != layer.blocksize:
@@ -57,8 +55,6 @@ def _check_own(state: dict[str, Any], prefix: str, layer: "Linear", own: list[st
             f"the checkpoint's blocksize is {tuple(values.shape[1:])}, the layer's is "
             f"{layer.blocksize}; build the layer with the checkpoint's blocksize"
         )
-    if crow.is_meta or col.is_meta:
-        raise ValueError("the checkpoint's indices are on the meta device and hold no data")
     try:
         pattern = Pattern((layer.out_features, layer.in_features), layer.blocksize, crow, col)
     except (TypeError, ValueError) as fault:
@@ -74,7 +70,7 @@ def _check_own(state: dict[str, Any], prefix: str, layer: "Linear", own: list[st
 
 def _cut(state: dict[str, Any], prefix: str, layer: "Linear") -> None:
     """Turn a dense weight into values at the layer's pattern, and say what that loses."""
-    weight = _tensor(state, prefix, "weight")
+    weight = _floating(state, prefix, "weight")
     shape = (layer.out_features, layer.in_features)
     stored = shape if layer._layout == "linear" else shape[::-1]
     if tuple(weight.shape) != stored:
@@ -82,8 +78,6 @@ def _cut(state: dict[str, Any], prefix: str, layer: "Linear") -> None:
             f"the checkpoint's dense weight must have shape {list(stored)}, "
             f"got {list(weight.shape)}"
         )
-    if not weight.is_floating_point():
-        raise TypeError(f"weight must be of a floating type, got {weight.dtype}")
     weight = weight.detach() if layer._layout == "linear" else weight.detach().t()
     pattern = layer.pattern.to(weight.device)
     values = gather_blocks(weight, pattern).contiguous()
@@ -106,13 +100,24 @@ def _cut(state: dict[str, Any], prefix: str, layer: "Linear") -> None:
 def _check_bias(state: dict[str, Any], prefix: str, layer: "Linear") -> None:
     if layer.bias is None or prefix + "bias" not in state:
         return
-    bias = _tensor(state, prefix, "bias")
+    bias = _floating(state, prefix, "bias")
     if bias.shape != layer.bias.shape:
         raise ValueError(f"bias must have shape {list(layer.bias.shape)}, got {list(bias.shape)}")
+
+
+def _floating(state: dict[str, Any], prefix: str, name: str) -> Tensor:
+    value = _tensor(state, prefix, name)
+    if not value.is_floating_point():
+        raise TypeError(f"{name} must be of a floating type, got {value.dtype}")
+    return value
 
 
 def _tensor(state: dict[str, Any], prefix: str, name: str) -> Tensor:
     value = state[prefix + name]
     if not isinstance(value, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+    if value.layout != torch.strided:
+        raise ValueError(f"{name} must be a plain (strided) tensor, got layout {value.layout}")
+    if value.is_meta:
+        raise ValueError(f"{name} is on the meta device and holds no data")
     return value

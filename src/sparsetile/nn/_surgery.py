@@ -1,12 +1,14 @@
 """Makes the linear layers of any model sparse, or dense again, in place."""
 
+import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch.nn.functional as F
 from torch import nn
 
-from sparsetile.nn import _dense
+from sparsetile.nn import _check, _dense
 from sparsetile.nn._linear import Linear
 from sparsetile.nn._tied import output_head, tied_weights
 
@@ -59,6 +61,9 @@ def sparsify_(
         ValueError: If an argument is out of range, the filter selects a shared weight, or a
             selected weight is computed (pruning masks, parametrizations). Nothing is replaced.
 
+    Warns:
+        UserWarning: If no layer was there to replace, saying why.
+
     Examples:
         >>> model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
         >>> sparsify_(model, density=0.1, blocksize=16)[0]
@@ -72,9 +77,18 @@ def sparsify_(
         )
     if method not in ("random", "magnitude"):
         raise ValueError(f'method must be "random" or "magnitude", got {method!r}')
+    _check.check_draw(None, blocksize, density)
+    selected, left = _selected(model, filter)
+    if not selected:
+        warnings.warn(
+            f"sparsify_ replaced nothing: {left}; choose layers with filter=…, or leave the call "
+            "out",
+            UserWarning,
+            stacklevel=2,
+        )
     made = {
         dense: Linear.from_linear(dense, blocksize=blocksize, density=density, method=method)
-        for dense in _selected(model, filter)
+        for dense in selected
     }
     for dense, sparse in made.items():
         sparse.register_parameter("bias", dense._parameters.get("bias"))
@@ -113,22 +127,20 @@ def densify_(model: nn.Module) -> nn.Module:
     return _replace(model, made)
 
 
-def _selected(model: nn.Module, filter: Filter | None) -> list[nn.Module]:
-    """The dense layers to replace, all of them fit for it."""
+def _selected(model: nn.Module, filter: Filter | None) -> tuple[list[nn.Module], str]:
+    """The dense layers to replace, all of them fit for it, and why the others are left."""
     tied, head = tied_weights(model), output_head(model)
-    chosen = []
+    chosen: list[nn.Module] = []
+    left: Counter[str] = Counter()
     for name, module in model.named_modules():
+        if isinstance(module, Linear):
+            left["sparse already"] += 1
         if not isinstance(module, nn.Linear) and not _dense.is_conv1d(module):
             continue
-        if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
+        if why := _left_dense(module, name, filter, tied, head):
+            left[why] += 1
             continue
-        plain = type(module) is nn.Linear or _dense.is_conv1d(module)
-        if filter is None:
-            if not plain or module is head or name in tied:
-                continue
-        elif not filter(module, name):
-            continue
-        elif name in tied:
+        if name in tied:
             raise ValueError(
                 f"filter selects {name!r}, whose weight is shared with {tied[name]!r}; a shared "
                 "weight stays dense: leave it out in filter, or untie it first"
@@ -136,7 +148,26 @@ def _selected(model: nn.Module, filter: Filter | None) -> list[nn.Module]:
         if why := _dense.unfit(module):
             raise ValueError(f"layer {name!r} cannot be made sparse: {why}")
         chosen.append(module)
-    return chosen
+    reasons = ", ".join(f"{count} {why}" for why, count in left.items())
+    return (
+        chosen,
+        f"the model's linear layers: {reasons}" if left else "the model has no linear layer",
+    )
+
+
+def _left_dense(
+    module: nn.Module, name: str, filter: Filter | None, tied: Mapping[str, str], head: object
+) -> str | None:
+    """Why a dense linear layer is passed over; None if it is selected."""
+    if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
+        return "inside MultiheadAttention"
+    if filter is not None:
+        return None if filter(module, name) else "not selected by filter"
+    if _dense.plain_type(module) is not nn.Linear and not _dense.is_conv1d(module):
+        return "of a subclass"
+    if module is head:
+        return "the output head"
+    return "with a shared weight" if name in tied else None
 
 
 def _replace(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:

@@ -73,7 +73,7 @@ def per_block_state(
         if not isinstance(state, Tensor):
             raise ValueError(
                 f"{type(optimizer).__name__} keeps state {key!r} of type {type(state).__name__} "
-                f"for {name}; moving blocks needs tensors of the values' shape or single numbers: "
+                f"for layer {name!r}; moving blocks needs tensors of the values' shape or single numbers: "
                 "use another optimizer or Static()"
             )
         if state.shape == values.shape:
@@ -81,6 +81,6 @@ def per_block_state(
         elif state.numel() != 1:
             raise ValueError(
                 f"{type(optimizer).__name__} keeps state {key!r} of shape {list(state.shape)} for "
-                f"{name}, whose values have shape {list(values.shape)}; moving blocks needs state "
+                f"layer {name!r}, whose values have shape {list(values.shape)}; moving blocks needs state "
                 "of the values' shape or single numbers: use another optimizer or Static()"
             )
