@@ -21,7 +21,7 @@ def fit_linear(
     transpose: bool,
 ) -> None:
     """Refuse operands of `linear` that do not fit each other or the m×k weight."""
-    _, r, c = shape = _blocks("linear", values, batched=False)
+    nnzb, r, c = _blocks("linear", values, 3)
     dtype, device = x.dtype, x.device
     inner, outer = (m, k) if transpose else (k, m)
     if (
@@ -30,7 +30,7 @@ def fit_linear(
         and outer >= 0
         and values.dtype is dtype
         and values.device == device
-        and _indices_fit(crow, col, -(-m // r) + 1, shape[0], device)
+        and _indices_fit(crow, col, -(-m // r) + 1, nnzb, device)
         and (
             bias is None
             or (bias.dtype is dtype and bias.shape == (outer,) and bias.device == device)
@@ -51,7 +51,7 @@ def fit_spmm(
     values: Tensor, crow: Tensor, col: Tensor, x: Tensor, m: int, k: int, transpose: bool
 ) -> None:
     """Refuse operands of `spmm` that do not fit each other or the m×k matrix."""
-    *lead, nnzb, r, c = _blocks("spmm", values, batched=True)
+    *lead, nnzb, r, c = _blocks("spmm", values, values.dim())
     dtype, device = x.dtype, x.device
     inner, outer = (m, k) if transpose else (k, m)
     if (
@@ -92,11 +92,10 @@ def fit_sddmm(a: Tensor, b: Tensor, crow: Tensor, col: Tensor, r: int, c: int) -
     _refuse("sddmm", needs, device, f"a of shape {list(a.shape)} and {r}×{c} blocks")
 
 
-def _blocks(op: str, values: Tensor, *, batched: bool) -> torch.Size:
+def _blocks(op: str, values: Tensor, rank: int) -> torch.Size:
     """Take the shape of blocks, which names the sizes everything else must have."""
     shape = values.shape
-    rank = len(shape)
-    if (rank == 3 or (batched and rank > 3)) and shape[-2] > 0 and shape[-1] > 0:
+    if len(shape) == rank >= 3 and shape[-2] > 0 and shape[-1] > 0:
         return shape
     raise ValueError(
         f"{op}: values has shape {list(shape)}; it must be blocks [nnzb, r, c] with r, c ≥ 1; "
