@@ -8,8 +8,8 @@ def main() -> int:
     """Run the command line and give its exit code.
 
     Returns:
-        0 when all went well, 1 when the command could not do its work, 2 for a wrong flag, 130
-        when it was stopped with Ctrl-C.
+        0 when all went well, 1 when the command could not do its work, 2 when the command line
+        cannot be read, 130 when it was stopped with Ctrl-C.
 
     Examples:
         >>> callable(main)

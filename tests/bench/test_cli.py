@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from sparsetile import __main__
-from sparsetile.bench import _cli, _errors, _info
+from sparsetile.bench import _busy, _cli, _errors, _info
 from sparsetile.bench._stop import Stop
+from sparsetile.matrix import random_pattern
 
 TINY = (
     "--layers 1 --width 32 --heads 2 --sequence 16 --vocabulary 300 --batch 4 "
@@ -61,6 +62,30 @@ def test_info_says_what_runs_here_without_colour(cli):
 def test_info_shows_why_a_back_end_cannot_run(monkeypatch):
     monkeypatch.setattr(_info, "backends", lambda: {"cpu": "no llvmlite", "reference": None})
     assert _info.facts()["back ends"] == "cpu: no llvmlite; reference: ready"
+
+
+def test_own_check_of_the_library_ends_as_one_line(cli, monkeypatch):
+    monkeypatch.setattr(
+        _info, "facts", lambda: random_pattern(8, 8, blocksize=4, density=2.0, seed=0)
+    )
+    code, _, err = cli("info")
+    assert code == 1
+    assert err.count("\n") == 1
+    assert err.startswith("sparsetile: density")
+
+
+def test_error_from_elsewhere_keeps_its_traceback(cli, monkeypatch):
+    monkeypatch.setattr(_info, "facts", lambda: int("no number"))
+    with pytest.raises(ValueError, match="no number"):
+        cli("info")
+
+
+def test_table_says_when_the_machine_was_busy(cli, monkeypatch):
+    monkeypatch.setattr(_busy.Neighbours, "warning", lambda self: "busy")
+    small = "table -m 8 -k 8 -n 1 --blocksize 4 --density 0.5 --seconds 0.1"
+    _, out, err = cli(*small.split())
+    assert err == "sparsetile: busy\n"
+    assert "busy" not in out
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

@@ -73,7 +73,7 @@ def test_page_needs_nothing_from_elsewhere(results, tmp_path):
     page = write_report(tmp_path, results).read_text()
     # Names of XML dialects look like addresses, but nobody visits them.
     fetched = re.findall(r'(?:src|href|xlink:href)="(?!#|data:)([^"]*)"', page)
-    assert set(fetched) == {"loss.csv", "memory.csv", "patterns.csv"}
+    assert set(fetched) == {"loss.csv", "memory.csv", "patterns.csv", "timings.csv"}
     assert "<script" not in page and "@import" not in page and "url(http" not in page
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sparsetile.bench._errors import CommandError, require_extras
+from sparsetile.bench._errors import CommandError, is_own_check, one_line, require_extras
 
 app = typer.Typer(
     name="sparsetile",
@@ -40,6 +40,11 @@ def run() -> int:
         app()
     except CommandError as error:
         print(f"sparsetile: {error}", file=sys.stderr)
+        return 1
+    except (ValueError, TypeError, RuntimeError) as error:
+        if not is_own_check(error):
+            raise
+        print(f"sparsetile: {one_line(error)}", file=sys.stderr)
         return 1
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 1
@@ -95,9 +100,11 @@ def table(
 ) -> None:
     """Time layers dense against sparse: Linear 4096×4096 and BERT-Base's, or one of yours."""
     from sparsetile.bench import _layers
+    from sparsetile.bench._busy import Neighbours
     from sparsetile.bench._files import write_csv
     from sparsetile.bench._measure import COLUMNS
     from sparsetile.bench._stop import Stop
+    from sparsetile.bench._waiting import Waiting
 
     if (m is None) != (k is None):
         raise CommandError("-m and -k name the two sides of one layer; give both or none")
@@ -108,7 +115,8 @@ def table(
         raise CommandError(f"--op has {unknown[0]!r}; it takes {', '.join(_layers.OPS)}")
     _writable(output)
     _set_threads(threads)
-    with Stop() as stop:
+    neighbours = Neighbours()
+    with Stop() as stop, Waiting("Timing layers", seconds) as waiting:
         measured = list(
             _layers.time_layers(
                 layers,
@@ -118,10 +126,12 @@ def table(
                 seconds=seconds,
                 seed=seed,
                 ops=ops,
-                stop=lambda: stop.requested,
+                stop=waiting.between(lambda: stop.requested),
             )
         )
+    busy = neighbours.warning()
     _show(_layers.layer_table(measured, layers))
+    _warn(busy)
     if output is not None:
         write_csv(output, COLUMNS, (row.row() for row in measured))
         print(output)
@@ -147,14 +157,17 @@ def picture(
     """Draw a pattern beside the speed of products with such patterns, measured now."""
     require_extras("picture", "plot")
     from sparsetile.bench import _picture
+    from sparsetile.bench._busy import Neighbours
     from sparsetile.bench._stop import Stop
+    from sparsetile.bench._waiting import Waiting
 
     if output.suffix not in (".svg", ".png", ".pdf"):
         raise CommandError(f"--output {output}: the name must end in .svg, .png or .pdf")
     blocksizes, densities = _blocksizes(blocksize), _densities(density)
     _writable(output)
     _set_threads(threads)
-    with Stop() as stop:
+    neighbours = Neighbours()
+    with Stop() as stop, Waiting("Timing products", seconds) as waiting:
         measured = _picture.measure(
             size,
             rows,
@@ -162,8 +175,9 @@ def picture(
             blocksizes=blocksizes,
             seconds=seconds,
             seed=seed,
-            stop=lambda: stop.requested,
+            stop=waiting.between(lambda: stop.requested),
         )
+    _warn(neighbours.warning())
     for path in _picture.write_picture(output, measured, seed=seed):
         print(path)
     if stop.requested:
@@ -255,6 +269,7 @@ def demo(
         results = Results(settings.described(), _facts())
         _show_facts(results.facts)
         _demo.time_table(settings, results, lambda: stop.requested, _show)
+        _warn(results.busy)
         trained = _demo.train(settings, results, deadline, lambda: stop.requested)
         if trained is not None:
             _demo.finish(settings, results, trained, output)
@@ -298,6 +313,11 @@ def _show(what: Any) -> None:
         # A pipe has no width: let long lines be, so that a file keeps whole cells.
         console = Console(width=160)
     console.print(what)
+
+
+def _warn(sentence: str) -> None:
+    if sentence:
+        print(f"sparsetile: {sentence}", file=sys.stderr)
 
 
 def _set_threads(threads: int | None) -> None:

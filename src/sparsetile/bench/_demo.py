@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from sparsetile.bench._busy import Neighbours
 from sparsetile.bench._complete import complete, pick_lines
 from sparsetile.bench._errors import CommandError
 from sparsetile.bench._layers import time_layers
@@ -23,6 +24,7 @@ from sparsetile.bench._results import Results, outcome_of, shot_of
 from sparsetile.bench._saved import load, save
 from sparsetile.bench._text import Text, read_text
 from sparsetile.bench._tokens import MASK, Batches, Corpus, Objective, tokenize
+from sparsetile.bench._waiting import Waiting
 from sparsetile.nn import Linear
 from sparsetile.train import DynSparse, sparse_lr
 
@@ -118,12 +120,14 @@ def time_table(
     if not settings.table_seconds or stop():
         return
     say("Timing layers, dense against sparse …")
-    with _stage(results, "layers"):
+    neighbours = Neighbours()
+    with _stage(results, "layers"), Waiting("Timing layers", settings.table_seconds) as waiting:
         rows: Iterator[Measurement] = time_layers(
-            seconds=settings.table_seconds, seed=settings.seed, stop=stop
+            seconds=settings.table_seconds, seed=settings.seed, stop=waiting.between(stop)
         )
         for row in rows:
             results.timings.append(row)
+    results.busy = neighbours.warning()
     show(layer_table(results.timings))
 
 

@@ -1,6 +1,7 @@
 """What goes wrong in a command, said in one line to the person who typed it."""
 
 from importlib.util import find_spec
+from types import TracebackType
 
 _MODULES = {
     "cli": ("typer", "rich"),
@@ -23,3 +24,17 @@ def require_extras(command: str, *extras: str) -> None:
             f"`sparsetile {command}` needs {names}, not installed here; "
             f"run: pip install 'sparsetile[{','.join(missing)}]'"
         )
+
+
+def is_own_check(error: Exception) -> bool:
+    """True for an error that this library raised itself, on purpose: its message is for people."""
+    raised: TracebackType | None = error.__traceback__
+    while raised is not None and raised.tb_next is not None:
+        raised = raised.tb_next
+    where = "" if raised is None else str(raised.tb_frame.f_globals.get("__name__", ""))
+    return where.partition(".")[0] == "sparsetile"
+
+
+def one_line(error: Exception) -> str:
+    """An error's message without line breaks."""
+    return " ".join(str(error).split())

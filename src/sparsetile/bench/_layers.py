@@ -197,7 +197,7 @@ def layer_table(rows: Sequence[Measurement], layers: Sequence[Layer] = LAYERS) -
     n = rows[0].n if rows else 0
     table = Table(
         title=f"times faster than dense at each density, {n} rows, fp32, "
-        f"{torch.get_num_threads()} thread(s)",
+        f"{threads_text(torch.get_num_threads())}; ✗: dense wins",
         title_justify="left",
     )
     table.add_column("layer")
@@ -211,9 +211,37 @@ def layer_table(rows: Sequence[Measurement], layers: Sequence[Layer] = LAYERS) -
         for op in ops:
             dense, speedups = cells.get(op, (None, {}))
             line.append("" if dense is None else f"{dense * 1e3:.3g}")
-            line += [f"{speedups[d]:.1f}×" if d in speedups else "–" for d in densities]
+            line += [_coloured(times_text(speedups.get(d))) for d in densities]
         table.add_row(layer, f"{blocksize}×{blocksize}", *line)
     return table
+
+
+def times_text(speedup: float | None) -> str:
+    """A speed-up over dense as the tables show it.
+
+    Args:
+        speedup: Dense time over this time; None when not measured.
+
+    Returns:
+        Text that ends in a cross where dense wins.
+
+    Examples:
+        >>> times_text(2.345), times_text(0.96), times_text(0.9999), times_text(None)
+        ('2.3×', '0.96× ✗', '0.99× ✗', '–')
+    """
+    if speedup is None:
+        return "–"
+    # A loss never reads as 1.00.
+    return f"{speedup:.1f}×" if speedup >= 1 else f"{min(speedup, 0.99):.2f}× ✗"
+
+
+def threads_text(count: int) -> str:
+    """`1 thread`, `2 threads`."""
+    return f"{count} thread" + ("" if count == 1 else "s")
+
+
+def _coloured(cell: str) -> str:
+    return f"[red]{cell}[/red]" if cell.endswith("✗") else cell
 
 
 def grouped(

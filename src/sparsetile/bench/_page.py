@@ -72,6 +72,11 @@ def figure(svg: str, caption: str, csv: str = "") -> str:
     return f"<figure>{svg}<figcaption>{escape(caption)}{link}</figcaption></figure>"
 
 
+def numbers(text: str, csv: str) -> str:
+    """A note that leads to a file of numbers."""
+    return f'<p class="note">{escape(text)}<a href="{escape(csv)}">{escape(csv)}</a></p>'
+
+
 def side_by_side(*parts: str) -> str:
     """Elements beside each other where the window is wide enough."""
     return f'<div class="row">{"".join(parts)}</div>'

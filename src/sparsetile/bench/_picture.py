@@ -7,7 +7,7 @@ from typing import Any
 from sparsetile.bench import _charts as charts
 from sparsetile.bench._errors import CommandError
 from sparsetile.bench._files import write_csv
-from sparsetile.bench._layers import FORWARD, Layer, time_layers
+from sparsetile.bench._layers import FORWARD, Layer, threads_text, time_layers
 from sparsetile.bench._machine import cpu_name
 from sparsetile.bench._measure import COLUMNS, Measurement
 from sparsetile.matrix import Pattern, random_pattern
@@ -77,9 +77,10 @@ def write_picture(path: Path, rows: Sequence[Measurement], *, seed: int) -> list
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
         _draw_pattern(left, pattern)
         charts.speed_curves(right, [(r.blocksize, r.density, r.speedup) for r in sparse], faint)
-        threads = f"{shown.threads} thread" + ("s" if shown.threads > 1 else "")
         right.set_title(
-            f"y = W x, W {size}×{size}, {shown.n} rows, fp32\n{cpu_name()}, {threads}", fontsize=9
+            f"y = W x, W {size}×{size}, {shown.n} rows, fp32\n"
+            f"{cpu_name()}, {threads_text(shown.threads)}",
+            fontsize=9,
         )
         # A picture without a date is the same file when nothing in it has changed.
         plain = {"Date": None} if path.suffix == ".svg" else {}

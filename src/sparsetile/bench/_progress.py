@@ -5,7 +5,7 @@ import time
 from types import TracebackType
 from typing import Any, Protocol, runtime_checkable
 
-_EVERY = 10.0  # seconds between plain lines
+EVERY = 10.0  # seconds between plain lines
 
 
 @runtime_checkable
@@ -67,7 +67,7 @@ class _Bars:
 
     def add(self, name: str, seconds: float) -> None:
         self._tasks[name] = self._progress.add_task(
-            name, total=seconds, loss="  –  ", speed="    –", left=_clock(seconds)
+            name, total=seconds, loss="  –  ", speed="    –", left=clock_text(seconds)
         )
 
     def update(self, name: str, seconds: float, loss: float, tokens_per_second: float) -> None:
@@ -77,7 +77,7 @@ class _Bars:
             completed=min(seconds, task.total or seconds),
             loss=f"{loss:5.3f}",
             speed=f"{tokens_per_second:6,.0f}",
-            left=_clock((task.total or seconds) - seconds),
+            left=clock_text((task.total or seconds) - seconds),
         )
 
 
@@ -102,15 +102,16 @@ class _Lines:
         self._said[name] = time.monotonic()
 
     def update(self, name: str, seconds: float, loss: float, tokens_per_second: float) -> None:
-        if time.monotonic() - self._said[name] < _EVERY:
+        if time.monotonic() - self._said[name] < EVERY:
             return
         self._said[name] = time.monotonic()
         say(
             f"  {name:<14} loss {loss:.3f}  {tokens_per_second:,.0f} tokens/s  "
-            f"{_clock(self._totals[name] - seconds)} left"
+            f"{clock_text(self._totals[name] - seconds)} left"
         )
 
 
-def _clock(seconds: float) -> str:
+def clock_text(seconds: float) -> str:
+    """Minutes and seconds: `1:05`."""
     whole = max(0, round(seconds))
     return f"{whole // 60}:{whole % 60:02d}"

@@ -7,7 +7,7 @@ from typing import Any
 from sparsetile.bench import _charts as charts
 from sparsetile.bench import _page as html
 from sparsetile.bench._files import human_bytes, write_csv, write_text
-from sparsetile.bench._layers import FORWARD, WITH_GRAD, grouped
+from sparsetile.bench._layers import FORWARD, WITH_GRAD, grouped, threads_text, times_text
 from sparsetile.bench._measure import COLUMNS
 from sparsetile.bench._results import Outcome, Results
 from sparsetile.bench._verdict import verdicts
@@ -195,24 +195,19 @@ def _timings(results: Results) -> str:
         for op in (FORWARD, WITH_GRAD):
             dense, speedups = ops.get(op, (None, {}))
             line.append("" if dense is None else f"{dense * 1e3:.3g}")
-            line += [_times(speedups.get(d)) for d in densities]
+            line += [times_text(speedups.get(d)) for d in densities]
         rows.append(line)
     one = results.timings[0]
     return html.section(
         "Layers, dense against sparse",
         html.paragraph(
             f"Times faster than dense (best time over best time, measured in turns), {one.n} rows, "
-            f"fp32, {one.threads} thread(s). Red: dense wins."
+            f"fp32, {threads_text(one.threads)}. Red: dense wins."
         ),
         html.table(head, rows, lost=" ✗"),
-        html.paragraph("Numbers of every cell: timings.csv", "note"),
+        *([html.paragraph(f"Beware: {results.busy}.")] if results.busy else []),
+        html.numbers("Numbers of every cell: ", "timings.csv"),
     )
-
-
-def _times(speedup: float | None) -> str:
-    if speedup is None:
-        return "–"
-    return f"{speedup:.1f}×" if speedup >= 1 else f"{speedup:.2g}× ✗"
 
 
 def _completions(results: Results) -> str:

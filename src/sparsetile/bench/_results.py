@@ -59,6 +59,7 @@ class Results:
         settings: Names and values of what was asked.
         facts: The machine and its software.
         timings: The table of layers.
+        busy: Why those numbers are rough; empty when they are not.
         text: Where the text comes from, and how much.
         outcomes: Training runs, in order.
         shots: The pattern of `layer` at several moments.
@@ -73,6 +74,7 @@ class Results:
     settings: dict[str, Any]
     facts: dict[str, str] = field(default_factory=dict)
     timings: list[Measurement] = field(default_factory=list)
+    busy: str = ""
     text: str = ""
     outcomes: list[Outcome] = field(default_factory=list)
     shots: list[Shot] = field(default_factory=list)
