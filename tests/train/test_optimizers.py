@@ -89,11 +89,42 @@ def test_state_of_another_shape_is_an_error_at_the_first_step():
         step(layer, optimizer)
 
 
+class Listed(torch.optim.SGD):
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["history"] = [torch.zeros_like(p)]
+        return super().step(closure)
+
+
+def test_state_that_is_no_tensor_is_an_error_at_the_first_step():
+    layer = Linear(32, 32, blocksize=4, density=0.3)
+    optimizer = Listed(layer.parameters(), lr=0.1)
+    DynSparse(total_steps=100, every=50).attach(layer, optimizer)
+    with pytest.raises(ValueError, match="Listed keeps state 'history' of type list for layer ''"):
+        step(layer, optimizer)
+
+
+def test_adafactor_is_taken_for_single_values():
+    layer = Linear(32, 32, blocksize=1, density=0.3)
+    optimizer = torch.optim.Adafactor(layer.parameters())
+    trainer = DynSparse(total_steps=4, every=2).attach(layer, optimizer)
+    for _ in range(4):
+        step(layer, optimizer)
+    assert len(trainer.history) == 1
+
+
 def test_static_takes_state_of_any_shape():
     layer = Linear(32, 32, blocksize=4, density=0.3)
     optimizer = Odd(layer.parameters(), lr=0.1)
     Static().attach(layer, optimizer)
     step(layer, optimizer)
+
+
+def test_static_takes_an_optimizer_that_keeps_one_history():
+    layer = Linear(32, 32, blocksize=4, density=0.3)
+    trainer = Static().attach(layer, torch.optim.LBFGS(layer.parameters()))
+    assert list(trainer.layers) == [""]
 
 
 @pytest.mark.parametrize("name", ["momentum", "adam", "adamw_fused", "rmsprop"])

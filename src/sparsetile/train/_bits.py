@@ -34,10 +34,10 @@ def set_bits_(bits: UInt8[Tensor, " bytes"], positions: Int64[Tensor, " n"]) -> 
         >>> bits
         tensor([3, 1], dtype=torch.uint8)
     """
-    byte, bit = positions // 8, positions % 8
-    for i in range(8):  # no byte twice in one write
-        at = byte[bit == i]
-        bits[at] = bits[at] | (1 << i)
+    byte = positions >> 3
+    bit = (1 << (positions & 7)).to(torch.uint8)
+    # Of bits that are missing and different, the sum is the union; a byte may come several times.
+    bits.index_add_(0, byte, bit & ~bits[byte])
 
 
 def count_bits(bits: UInt8[Tensor, " bytes"]) -> int:

@@ -73,14 +73,14 @@ def per_block_state(
         if not isinstance(state, Tensor):
             raise ValueError(
                 f"{type(optimizer).__name__} keeps state {key!r} of type {type(state).__name__} "
-                f"for layer {name!r}; moving blocks needs tensors of the values' shape or single numbers: "
-                "use another optimizer or Static()"
+                f"for layer {name!r}; moving blocks needs tensors of the values' shape or single "
+                "numbers: use another optimizer or Static()"
             )
         if state.shape == values.shape:
             yield state
         elif state.numel() != 1:
             raise ValueError(
                 f"{type(optimizer).__name__} keeps state {key!r} of shape {list(state.shape)} for "
-                f"layer {name!r}, whose values have shape {list(values.shape)}; moving blocks needs state "
-                "of the values' shape or single numbers: use another optimizer or Static()"
+                f"layer {name!r}, whose values have shape {list(values.shape)}; moving blocks needs "
+                "state of the values' shape or single numbers: use another optimizer or Static()"
             )
