@@ -194,7 +194,8 @@ def test_demo_trains_reports_and_reads_its_model_back(cli, story, tmp_path, obje
         "report.html", "timings.csv", "loss.csv", "memory.csv", "patterns.csv",
         "model.safetensors", "config.json", "sparse.json", "tokenizer.json",
     }  # fmt: skip
-    assert out.count("⟶") == 5
+    assert out.count("⟶") == 6  # explained, then five lines
+    assert "The saved model (DynSparse after " in out
     assert "Training 3 models" in err and "Training" not in out
 
 

@@ -76,9 +76,19 @@ def test_prepare_learns_the_speed_of_the_run_before():
     told = []
     runs[1].prepare = told.append
     compete(runs)
-    assert len(told) == 1
+    assert len(told) == 3
     first_turn = runs[0].judged[0].step
     assert first_turn < told[0] < 20 * first_turn
+
+
+def test_prepare_learns_the_steps_of_the_whole_run_before_each_turn():
+    run = run_of("a")
+    told = []
+    run.prepare = told.append
+    compete([run], turns=4)
+    done = [j.step for j in run.judged]
+    assert all(steps > before for steps, before in zip(told[1:], done, strict=False))
+    assert told[-1] == pytest.approx(done[-1], rel=0.5)
 
 
 def test_after_turn_is_called_for_each_turn():

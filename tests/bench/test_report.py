@@ -8,7 +8,7 @@ import pytest
 from sparsetile.bench._complete import Completion
 from sparsetile.bench._measure import Measurement
 from sparsetile.bench._race import Judged, Step
-from sparsetile.bench._report import write_report
+from sparsetile.bench._report import distinct, write_report
 from sparsetile.bench._results import Outcome, Results, Shot
 from sparsetile.bench._verdict import common_turn, verdicts
 
@@ -134,7 +134,44 @@ def test_verdict_shows_dense_winning(results):
     assert "In equal time the dense model learned most" in said
     assert "slower than dense" in said
     assert "did not reach the dense model's last loss" in said
-    assert "Dense wins 1 of 2 cells: BERT-Base attention blocks 1×1 at density 0.25" in said
+    assert (
+        "Dense wins 1 of 2 cells of the table, marked ✗: BERT-Base attention blocks 1×1 at density "
+        "0.25 (0.50×)."
+    ) in said
+
+
+def test_verdict_names_the_three_worst_cells_only(results):
+    seconds = {0.05: 2.0, 0.1: 5.0, 0.2: 3.0, 0.25: 4.0, 0.5: 6.0}
+    results.timings = [timing(0, 1.0, 1.0), *(timing(4, d, s) for d, s in seconds.items())]
+    said = verdicts(results)[-1]
+    assert "Dense wins 5 of 5 cells" in said and "; the worst: " in said
+    assert [d for d in seconds if f"density {d:g} " in said] == [0.1, 0.25, 0.5]
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.34, True), (0.9, False), (1.3, True)])
+def test_verdict_says_first_when_the_schedule_was_not_met(results, share, said):
+    results.schedule_share = share
+    assert verdicts(results)[0].startswith(f"DynSparse ended at {share:.0%}") == said
+
+
+def test_verdict_has_one_number_of_seconds(results):
+    late = results.outcomes[1]
+    results.outcomes[1] = replace(late, judged=[*late.judged[:-1], Judged(2, 200, 21.0, 3.2)])
+    said = " ".join(verdicts(results))
+    assert "After 21 s" in said and " of 21 s" in said and "of 20 s" not in said
+
+
+def test_pictures_skip_near_duplicates():
+    some = np.random.default_rng(0).random((20, 20)) < 0.5
+    shots = [Shot(step, 0.0, some) for step in range(4)] + [Shot(4, 0.0, ~some)] * 2
+    shots.append(Shot(5, 1.0, ~some))
+    assert [shot.step for shot in distinct(shots)] == [0, 5]
+    assert [shot.step for shot in distinct(shots[:2])] == [0, 1]
+
+
+def test_page_warns_of_a_busy_machine(results, tmp_path):
+    results.busy = "the machine was busy"
+    assert "Beware: the machine was busy." in write_report(tmp_path, results).read_text()
 
 
 def test_verdict_calls_a_small_gap_a_draw(results):

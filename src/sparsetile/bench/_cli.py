@@ -277,6 +277,11 @@ def demo(
         report = write_report(output, results)
     for line in verdicts(results):
         print(f"• {line}")
+    if results.completions:
+        print(
+            f"The saved model ({results.finisher}) finishes five lines of held-out text; "
+            "what it wrote stands after ⟶:"
+        )
     for done in results.completions:
         print(f"  {done.given}⟶{done.made}")
     print(f"Report: {report}")

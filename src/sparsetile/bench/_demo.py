@@ -24,13 +24,22 @@ from sparsetile.bench._results import Results, outcome_of, shot_of
 from sparsetile.bench._saved import load, save
 from sparsetile.bench._text import Text, read_text
 from sparsetile.bench._tokens import MASK, Batches, Corpus, Objective, tokenize
+from sparsetile.bench._verdict import NAMES, steps_text
 from sparsetile.bench._waiting import Waiting
 from sparsetile.nn import Linear
-from sparsetile.train import DynSparse, sparse_lr
+from sparsetile.train import DynSparse, Evenly, Trainer, sparse_lr
 
-_TURNS = (3, 12)  # fewest and most: as many as keep judging to a small share of the time
+_TURNS = (6, 12)  # fewest and most: as many as keep judging to a small share of the time
+_GOOD_TURNS = 8  # for so many, judging makes do with less text
 _JUDGING_SHARE = 0.15
 _REPORT_SECONDS = 15.0  # kept back for the report, the saved model and its five lines
+_SIZES = {
+    "layers": "transformer blocks",
+    "width": "features of a token",
+    "heads": "attention heads",
+    "sequence": "tokens of a row",
+    "vocabulary": "different tokens, at most",
+}
 _JUDGED_ROWS = 32
 _JUDGED_BATCHES = 4
 
@@ -72,10 +81,24 @@ class Settings:
 
     def described(self) -> dict[str, Any]:
         """Names and values, for people."""
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "size"}
-        own["text"] = ", ".join(map(str, self.text)) or "the standard library"
         model = {f.name: getattr(self.size, f.name) for f in fields(self.size)}
-        return {"command": command(), **own, **model}
+        given = self.seconds_per_run
+        return {
+            "command": command(),
+            "minutes for all": f"{self.minutes:g}",
+            "training seconds a run": "what the minutes leave" if given is None else f"{given:g}",
+            "seconds for timing layers": f"{self.table_seconds:g}",
+            "learns": "the next token (clm)" if self.objective == "clm" else "masked tokens (mlm)",
+            "text": ", ".join(map(str, self.text)) or "the standard library",
+            "density of the sparse layers": f"{self.density:g}",
+            "their blocks": f"{self.blocksize}×{self.blocksize}",
+            "rows of a batch": self.batch,
+            "highest learning rate of the dense run's block layers": f"{self.rate:g}",
+            "that of embedding, norms and biases in every run": f"{self.rest_rate:g}",
+            "steps between pattern updates, about": self.steps_per_update,
+            "seed": self.seed,
+            **{_SIZES.get(name, name): value for name, value in model.items()},
+        }
 
 
 @dataclass
@@ -87,6 +110,7 @@ class Trained:
     corpus: Corpus
     lines: list[str]
     held_out: Sequence[tuple[Tensor, Tensor]]
+    trainer: Trainer | None = None
 
 
 def check(settings: Settings) -> None:
@@ -166,6 +190,8 @@ def train(
     results.outcomes = [
         outcome_of(run, memory_of(run.model, run.optimizer)) for run in trained.runs if run.trained
     ]
+    if trained.trainer is not None:
+        _describe(trained.trainer, results)
     return trained
 
 
@@ -185,6 +211,7 @@ def finish(settings: Settings, results: Results, trained: Trained, folder: Path)
             blocksize=settings.blocksize,
         )
         again, tokenizer = load(folder)
+        results.finisher = f"{NAMES[run.name]} after {steps_text(len(run.trained))} of training"
         inputs, _ = trained.held_out[0]
         with torch.no_grad():
             results.reloaded = torch.equal(
@@ -233,25 +260,36 @@ def _prepare(settings: Settings, results: Results, text: Text, corpus: Corpus) -
         run = Run(name, model, optimizer, batches(corpus.train, settings.batch))
         run.warm_up()
         runs.append(run)
-    dynamic = runs[-1]
-    dynamic.prepare = lambda steps: _attach(settings, results, dynamic, steps)
     rows = max(1, min(_JUDGED_ROWS, (len(corpus.held_out) - 1) // size.sequence))
     judged = batches(corpus.held_out, rows)
     held_out = [judged[i] for i in range(min(_JUDGED_BATCHES, len(judged)))]
-    return Trained(runs, config, corpus, pick_lines(text.held_out), held_out)
+    trained = Trained(runs, config, corpus, pick_lines(text.held_out), held_out)
+    runs[-1].prepare = lambda steps: _lay_out(settings, results, trained, steps)
+    return trained
 
 
-def _attach(settings: Settings, results: Results, run: Run, steps: int) -> None:
+def _lay_out(settings: Settings, results: Results, trained: Trained, steps: int) -> None:
     updates = max(1, round(steps / settings.steps_per_update))
-    DynSparse(total_steps=steps, updates=updates, seed=settings.seed).attach(
-        run.model, run.optimizer
-    )
+    method = DynSparse(total_steps=steps, updates=updates, seed=settings.seed)
+    if trained.trainer is not None:
+        # The machine may have become faster or slower: the schedule ends when the time does.
+        trained.trainer.method = method
+        return
+    run = trained.runs[-1]
+    trained.trainer = method.attach(run.model, run.optimizer)
     results.layer = _shown_layer(run.model)
     results.shots.append(shot_of(run.model.get_submodule(results.layer), run))
+
+
+def _describe(trainer: Trainer, results: Results) -> None:
+    clock = trainer.method.clock
+    assert isinstance(clock, Evenly)  # DynSparse with `updates`
+    results.schedule_share = trainer.step_count / clock.total_steps
+    results.coverage = trainer.coverage().layers[results.layer]
     results.schedule = (
-        f"DynSparse moved blocks {updates - 1} times, at first half of them, by a cosine to none "
-        f"at step {steps:,}: the steps it should make at the speed the static run showed in its "
-        "first turn."
+        f"DynSparse moved blocks {len(trainer.history)} times, at first half of them, by a cosine "
+        f"to none at step {clock.total_steps:,}: the steps it should make, judged anew at each "
+        "turn by its speed so far."
     )
 
 
@@ -277,12 +315,16 @@ def _plan(
         if not stop():
             run.judge(0, trained.held_out)
             run.judged.clear()
-    judging = time.monotonic() - start
+    judging = max(time.monotonic() - start, 1e-9)
     given = settings.seconds_per_run
     if given is None:
         left = max(0.0, deadline - time.monotonic() - _REPORT_SECONDS)
     else:
         left = given * len(trained.runs)
+    while _JUDGING_SHARE * left / judging < _GOOD_TURNS and len(trained.held_out) > 1:
+        kept = len(trained.held_out) // 2
+        judging *= kept / len(trained.held_out)
+        trained.held_out = trained.held_out[:kept]
     turns = min(max(int(_JUDGING_SHARE * left / judging), _TURNS[0]), _TURNS[1])
     return given or max(2.0, (left - turns * judging) / len(trained.runs)), turns
 

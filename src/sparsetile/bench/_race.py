@@ -46,7 +46,7 @@ class Run:
         model: The model.
         optimizer: Its optimizer; the learning rates it has now are the highest of the run.
         batches: Training batches; equal objects give equal data order.
-        prepare: Called once before the first step with the number of steps to expect.
+        prepare: Called before each turn with the steps to expect of the whole run.
     """
 
     name: str
@@ -164,8 +164,7 @@ def race(
         progress.add(run.name, seconds)
     for turn in range(1, turns + 1):
         for run in runs:
-            if not run.trained:
-                run.prepare(_steps_to_expect(runs, run, seconds))
+            run.prepare(_steps_to_expect(runs, run, seconds))
             _take_turn(run, seconds * turn / turns, seconds, progress, stop)
             if run.trained:
                 run.judge(turn, held_out)
@@ -190,6 +189,10 @@ def _take_turn(
 def _steps_to_expect(runs: Sequence[Run], run: Run, seconds: float) -> int:
     # The speed of the run that went just before (static before DynSparse: the same layers) is
     # the best guess; the first run has only its warm-up.
+    if run.trained:  # its own speed so far tells better
+        done = len(run.trained)
+        left = max(0.0, seconds - run.seconds)
+        return max(done + 1, done + round(left * done / max(run.seconds, 1e-9)))
     before = runs[: list(runs).index(run)]
     step = before[-1].step_seconds if before and before[-1].trained else run.pass_seconds
     return max(1, round(seconds / max(step, 1e-9)))

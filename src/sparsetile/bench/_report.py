@@ -1,6 +1,6 @@
 """A demo's results as a folder: one page for the eyes, a CSV behind each of its pictures."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,14 @@ from sparsetile.bench import _page as html
 from sparsetile.bench._files import human_bytes, write_csv, write_text
 from sparsetile.bench._layers import FORWARD, WITH_GRAD, grouped, threads_text, times_text
 from sparsetile.bench._measure import COLUMNS
-from sparsetile.bench._results import Outcome, Results
+from sparsetile.bench._results import Outcome, Results, Shot
 from sparsetile.bench._verdict import verdicts
 
 _LOSS = ("run", "text", "step", "seconds", "tokens", "loss", "step_seconds", "tokens_per_second")
 _MEMORY = ("run", "part", "kind", "bytes")
 _PATTERNS = ("layer", "step", "seconds", "block_row", "block_column")
 _PICTURES = 6  # of the pattern, beside each other
+_NEW = 0.05  # share of blocks that must have moved for another picture
 
 
 def write_report(folder: Path, results: Results) -> Path:
@@ -76,10 +77,9 @@ def _loss(results: Results, outcomes: list[Outcome]) -> str:
     def trained(of: str) -> dict[str, list[tuple[float, float]]]:
         return {o.name: [(getattr(s, of), s.loss) for s in o.trained] for o in outcomes}
 
-    rates = "; ".join(
-        f"{charts.LABELS[o.name]} {', '.join(f'{r:.2g}' for r in dict.fromkeys(o.rates))}"
-        for o in outcomes
-    )
+    # The first group of `groups_of` are the block layers.
+    rates = ", ".join(f"{charts.LABELS[o.name]} {o.rates[0]:.2g}" for o in outcomes)
+    rest = f"{outcomes[0].rates[-1]:.2g}"
     return html.section(
         "Loss",
         html.paragraph(results.text),
@@ -97,7 +97,8 @@ def _loss(results: Results, outcomes: list[Outcome]) -> str:
         ),
         html.paragraph(
             f"The runs took turns on the machine and saw the same batches in the same order. "
-            f"Highest learning rates: {rates}. {results.schedule}",
+            f"Highest learning rates of the block layers: {rates}; of embedding, norms and biases "
+            f"in every run: {rest}. {results.schedule}",
             "note",
         ),
     )
@@ -161,14 +162,16 @@ def _memory(outcomes: list[Outcome]) -> str:
 
 
 def _patterns(results: Results) -> str:
-    shots = results.shots
+    shots = distinct(results.shots)
     if len(shots) > _PICTURES:
         last = len(shots) - 1
         shots = [shots[round(i * last / (_PICTURES - 1))] for i in range(_PICTURES)]
     pictures = [(f"step {shot.step:,}", shot.blocks) for shot in shots]
     first, final = shots[0].blocks, shots[-1].blocks
     moved = int((final & ~first).sum())
-    ever = int(sum(s.blocks.astype(int) for s in results.shots).astype(bool).sum())  # type: ignore[union-attr]
+    ever = ""
+    if results.coverage is not None:
+        ever = f"; {results.coverage:.0%} of all its places held a block at some time of the run"
     return html.section(
         "A pattern as it evolves",
         html.figure(
@@ -177,11 +180,27 @@ def _patterns(results: Results) -> str:
             "grown later.",
             "patterns.csv",
         ),
-        html.paragraph(
-            f"{moved:,} of {int(final.sum()):,} blocks are not where they began; at the moments "
-            f"pictured, {ever / final.size:.0%} of all places held a block at least once."
-        ),
+        html.paragraph(f"{moved:,} of {int(final.sum()):,} blocks are not where they began{ever}."),
     )
+
+
+def distinct(shots: Sequence[Shot]) -> list[Shot]:
+    """Leave out pictures that look like the one before; the first and the last stay.
+
+    Args:
+        shots: Pictures of one layer, in order.
+
+    Returns:
+        Those in which a share of the blocks moved since the one before.
+    """
+    kept = [shots[0]]
+    for shot in shots[1:]:
+        if int((shot.blocks & ~kept[-1].blocks).sum()) >= _NEW * int(shot.blocks.sum()):
+            kept.append(shot)
+    if kept[-1] is not shots[-1]:
+        # The end is shown in any case, in place of its near duplicate.
+        kept = [*kept[: max(1, len(kept) - 1)], shots[-1]]
+    return kept
 
 
 def _timings(results: Results) -> str:
@@ -218,7 +237,10 @@ def _completions(results: Results) -> str:
     )
     return html.section(
         "The saved model finishes five lines",
-        html.paragraph(checked + "Lines of the held-out text; orange is the model's part."),
+        html.paragraph(
+            f"{checked}By {results.finisher or 'the sparse model'}. Lines of held-out text: black "
+            "is what it was shown, orange what it made of the rest, grey what the text has there."
+        ),
         *(html.completion(c.given, c.made, c.truth) for c in results.completions),
     )
 

@@ -65,6 +65,9 @@ class Results:
         shots: The pattern of `layer` at several moments.
         layer: Name of the layer whose pattern is shown.
         schedule: How the pattern was changed, in words.
+        schedule_share: Steps that DynSparse did over steps its schedule was laid out for.
+        coverage: Share of the places in `layer` that held a block at any time of the run.
+        finisher: Which model finished the lines, after how many steps.
         completions: Lines finished by the saved model.
         reloaded: True when the model read back gives the same numbers, bit for bit.
         stages: Seconds of each stage.
@@ -80,6 +83,9 @@ class Results:
     shots: list[Shot] = field(default_factory=list)
     layer: str = ""
     schedule: str = ""
+    schedule_share: float | None = None
+    coverage: float | None = None
+    finisher: str = ""
     completions: list[Completion] = field(default_factory=list)
     reloaded: bool | None = None
     stages: dict[str, float] = field(default_factory=dict)

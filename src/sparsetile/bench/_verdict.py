@@ -6,13 +6,14 @@ from math import isfinite
 import numpy as np
 
 from sparsetile.bench._files import human_bytes
-from sparsetile.bench._layers import FORWARD, LAYERS, grouped
+from sparsetile.bench._layers import FORWARD, LAYERS, grouped, times_text
 from sparsetile.bench._measure import Measurement
 from sparsetile.bench._results import Outcome, Results
 
 NAMES = {"dense": "the dense model", "static": "the static sparse model", "dynsparse": "DynSparse"}
 # One run of each: smaller differences change sign with the seed.
 _CLOSE = 0.05
+_WORST = 3  # cells named among those that dense wins
 
 
 def verdicts(results: Results) -> list[str]:
@@ -26,9 +27,10 @@ def verdicts(results: Results) -> list[str]:
     """
     lines: list[str] = []
     runs = [o for o in results.outcomes if o.judged]
+    lines += _schedule(results.schedule_share)
     if len(runs) > 1:
         lines += _equal_seconds(runs)
-        lines += _equal_steps(runs)
+        lines += _equalsteps_text(runs)
         lines += _time_to_dense(runs)
     if len(runs) > 1 and runs[0].name == "dense":
         lines += _memory(runs[0], runs[-1])
@@ -42,8 +44,21 @@ def common_turn(runs: Sequence[Outcome]) -> int:
     return max(set.intersection(*turns), default=0)
 
 
-def _steps(count: int) -> str:
+def _together(runs: Sequence[Outcome]) -> float:
+    """Seconds of training that all runs had; of the longest, as a last step may run over."""
+    turn = common_turn(runs)
+    return max(j.seconds for o in runs for j in o.judged if j.turn == turn)
+
+
+def steps_text(count: int) -> str:
+    """`1 step`, `1,234 steps`."""
     return f"{count:,} step" + ("" if count == 1 else "s")
+
+
+def _schedule(share: float | None) -> list[str]:
+    if share is None or 0.8 <= share <= 1.2:
+        return []
+    return [f"DynSparse ended at {share:.0%} of its schedule: read its result with that in mind."]
 
 
 def _equal_seconds(runs: Sequence[Outcome]) -> list[str]:
@@ -52,8 +67,8 @@ def _equal_seconds(runs: Sequence[Outcome]) -> list[str]:
         return ["Stopped before every run had its turn: nothing can be compared yet."]
     ends = {o.name: next(j for j in o.judged if j.turn == turn) for o in runs}
     ranked = sorted(ends, key=lambda n: ends[n].loss if isfinite(ends[n].loss) else np.inf)
-    seconds = max(j.seconds for j in ends.values())
-    said = ", ".join(f"{NAMES[n]} {ends[n].loss:.3f} ({_steps(ends[n].step)})" for n in ranked)
+    seconds = _together(runs)
+    said = ", ".join(f"{NAMES[n]} {ends[n].loss:.3f} ({steps_text(ends[n].step)})" for n in ranked)
     lines = [f"After {seconds:.0f} s of training each, held-out loss: {said}."]
     first, second = ranked[0], ranked[1]
     gap = ends[second].loss - ends[first].loss
@@ -69,7 +84,7 @@ def _equal_seconds(runs: Sequence[Outcome]) -> list[str]:
     return lines
 
 
-def _equal_steps(runs: Sequence[Outcome]) -> list[str]:
+def _equalsteps_text(runs: Sequence[Outcome]) -> list[str]:
     step = min(o.judged[-1].step for o in runs)
     # Before its first judgement a curve is not known.
     if any(o.judged[0].step > step for o in runs):
@@ -85,10 +100,12 @@ def _equal_steps(runs: Sequence[Outcome]) -> list[str]:
 
 def _time_to_dense(runs: Sequence[Outcome]) -> list[str]:
     dense = next((o for o in runs if o.name == "dense"), None)
-    if dense is None:
+    turn = common_turn(runs)
+    if dense is None or not turn:
         return []
     lines = []
-    goal, end = dense.judged[-1].loss, dense.judged[-1].seconds
+    goal = next(j.loss for j in dense.judged if j.turn == turn)
+    end = _together(runs)
     for run in runs:
         if run is dense:
             continue
@@ -97,7 +114,7 @@ def _time_to_dense(runs: Sequence[Outcome]) -> list[str]:
         line = (
             f"A step of {NAMES[run.name]} takes {mine:.0f} ms, {how} than dense ({theirs:.0f} ms)"
         )
-        reached = next((j.seconds for j in run.judged if j.loss <= goal), None)
+        reached = next((j.seconds for j in run.judged if j.turn <= turn and j.loss <= goal), None)
         if reached is None:
             line += f"; it did not reach the dense model's last loss of {goal:.3f}."
         else:
@@ -125,13 +142,21 @@ def _layers(timings: Sequence[Measurement]) -> list[str]:
         f"{best.blocksize}×{best.blocksize}, density {best.density:.2g}: {best.speedup:.1f} times."
     ]
     lost = [
-        f"{name} blocks {block}×{block} at density {density:g}"
-        + ("" if op == FORWARD else " with gradients")
+        (
+            speedup,
+            f"{name} blocks {block}×{block} at density {density:g}"
+            + ("" if op == FORWARD else " with gradients")
+            + f" ({times_text(speedup).removesuffix(' ✗')})",
+        )
         for name, block, ops in grouped(timings, LAYERS)
         for op, (_, speedups) in ops.items()
         for density, speedup in speedups.items()
         if speedup < 1
     ]
     if lost:
-        lines.append(f"Dense wins {len(lost)} of {len(sparse)} cells: {'; '.join(lost)}.")
+        worst = "; ".join(cell for _, cell in sorted(lost)[:_WORST])
+        how = "; the worst" if len(lost) > _WORST else ""
+        lines.append(
+            f"Dense wins {len(lost)} of {len(sparse)} cells of the table, marked ✗{how}: {worst}."
+        )
     return lines
