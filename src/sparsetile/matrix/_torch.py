@@ -1,5 +1,6 @@
 """Block-sparse matrices to and from torch's own sparse tensors."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -85,11 +86,18 @@ def to_torch(A: BSR, layout: torch.layout | str, *, drop_zeros: bool) -> Tensor:
                 fix="pass one of these, or a torch layout",
             )
         )
-    A = A.detach()
+    if kind == torch.strided:
+        return A.detach().to_dense()
+    with warnings.catch_warnings():
+        # torch announces once that these layouts are in beta; whoever asks for one knows.
+        warnings.filterwarnings("ignore", "Sparse (BSR|BSC|CSR|CSC)", UserWarning)
+        return _build(A.detach(), kind, drop_zeros)
+
+
+def _build(A: BSR, kind: torch.layout, drop_zeros: bool) -> Tensor:
+    """Make the sparse tensor of a layout."""
     # The invariants hold because the pattern is valid, so torch need not check them again.
     make: dict[str, Any] = {"size": A.shape, "check_invariants": False}
-    if kind == torch.strided:
-        return A.to_dense()
     if kind in (torch.sparse_bsr, torch.sparse_bsc):
         _check_whole_blocks(A, kind)
         A = without_zero_blocks(A) if drop_zeros else A
