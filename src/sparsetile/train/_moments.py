@@ -81,6 +81,6 @@ def per_block_state(
         elif state.numel() != 1:
             raise ValueError(
                 f"{type(optimizer).__name__} keeps state {key!r} of shape {list(state.shape)} for "
-                f"layer {name!r}, whose values have shape {list(values.shape)}; moving blocks needs "
+                f"layer {name!r}, whose values have shape {list(values.shape)}; moving needs "
                 "state of the values' shape or single numbers: use another optimizer or Static()"
             )
