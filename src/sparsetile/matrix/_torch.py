@@ -76,8 +76,8 @@ def to_torch(A: BSR, layout: torch.layout | str, *, drop_zeros: bool) -> Tensor:
         >>> to_torch(BSR.from_dense(torch.eye(4), 2), "csr", drop_zeros=True).values()
         tensor([1., 1., 1., 1.])
     """
-    kind = LAYOUTS[layout] if isinstance(layout, str) and layout in LAYOUTS else layout
-    if kind not in LAYOUTS.values():
+    kind = LAYOUTS.get(layout) if isinstance(layout, str) else layout
+    if kind is None or kind not in LAYOUTS.values():
         raise ValueError(
             message(
                 "layout",
