@@ -25,6 +25,13 @@ def test_a_plain_line_is_said_every_ten_seconds(clock, capsys):
     ]
 
 
+def test_work_that_takes_longer_says_so(clock, capsys):
+    with Waiting("Timing", 5.0) as waiting:
+        clock[0] += 12.0
+        waiting.between(lambda: False)()
+    assert capsys.readouterr().err == "  Timing: 0:12, planned 0:05, not done yet\n"
+
+
 def test_a_terminal_gets_a_bar(monkeypatch, clock, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with Waiting("Timing", 30.0) as waiting:

@@ -286,6 +286,9 @@ def _describe(trainer: Trainer, results: Results) -> None:
     assert isinstance(clock, Evenly)  # DynSparse with `updates`
     results.schedule_share = trainer.step_count / clock.total_steps
     results.coverage = trainer.coverage().layers[results.layer]
+    if not trainer.history:
+        results.schedule = "DynSparse moved no blocks: the run was too short for an update."
+        return
     results.schedule = (
         f"DynSparse moved blocks {len(trainer.history)} times, at first half of them, by a cosine "
         f"to none at step {clock.total_steps:,}: the steps it should make, judged anew at each "

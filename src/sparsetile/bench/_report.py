@@ -238,7 +238,7 @@ def _completions(results: Results) -> str:
     return html.section(
         "The saved model finishes five lines",
         html.paragraph(
-            f"{checked}By {results.finisher or 'the sparse model'}. Lines of held-out text: black "
+            f"{checked}By {results.finisher or 'the sparse model'}. Lines of held-out text: plain "
             "is what it was shown, orange what it made of the rest, grey what the text has there."
         ),
         *(html.completion(c.given, c.made, c.truth) for c in results.completions),

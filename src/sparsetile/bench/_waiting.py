@@ -67,6 +67,8 @@ class Waiting:
         self._shown = now
         done = now - self._start
         left = f"{clock_text(done)} of about {clock_text(self._seconds)}"
+        if done > self._seconds:  # each case is called a few times, however long that takes
+            left = f"{clock_text(done)}, planned {clock_text(self._seconds)}, not done yet"
         if self._bar is None:
             say(f"  {self._what}: {left}")
         else:
