@@ -14,7 +14,7 @@ from sparsetile.ops.cpu._outer_plan import OuterPlan
 from sparsetile.ops.cpu._panel_plan import PanelPlan
 from sparsetile.ops.cpu._product import ProductPlan
 from sparsetile.ops.cpu._sample import SamplePlan
-from sparsetile.ops.cpu._sliced_plan import SlicedPlan
+from sparsetile.ops.cpu._sliced_plan import SlicedPlan, is_few
 
 __all__ = ["cache_folder", "linear", "sddmm", "spmm", "unsupported"]
 
@@ -97,13 +97,17 @@ def _multiply(
         _note(op, (r, c), way, None)
         return
 
-    def make() -> ProductPlan:
-        block, matrix = ((c, r), shape[::-1]) if transpose else ((r, c), shape)
-        family = SlicedPlan if block[0] < 8 and block[1] <= 32 else PanelPlan
-        index = index_of(crow, col, -(-shape[1] // c), transpose=transpose)
-        return family(index, block, matrix, transpose)
+    block, matrix = ((c, r), shape[::-1]) if transpose else ((r, c), shape)
+    sliced, columns = block[0] < 8 and block[1] <= 32, y.shape[2]
 
-    plan = _products.get((crow, col), (r, c, shape, transpose), make)
+    def make() -> ProductPlan:
+        index = index_of(crow, col, -(-shape[1] // c), transpose=transpose)
+        if sliced:
+            return SlicedPlan(index, block, matrix, transpose, columns)
+        return PanelPlan(index, block, matrix, transpose)
+
+    few = sliced and is_few(columns)
+    plan = _products.get((crow, col), (r, c, shape, transpose, few), make)
     if y.numel():
         values = without_padding(values, crow, col, shape, columns=not transpose)
         plan.multiply(values, Dense.of(x), Dense.of(y), bias)

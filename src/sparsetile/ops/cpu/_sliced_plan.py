@@ -18,13 +18,26 @@ _DENSITY = 0.125  # sparser matrices get longer k-blocks
 
 
 class SlicedPlan(ProductPlan):
-    """Blocks of few rows; the part of the dense operand in use stays in the first cache."""
+    """Blocks of few rows; the part of the dense operand in use stays in the first cache.
+
+    Args:
+        index: The blocks of the matrix as multiplied.
+        block: Rows and inner size of a block as multiplied.
+        shape: Rows and columns of the matrix as multiplied.
+        transposed: Whether blocks are stored (inner, rows).
+        columns: Columns of the dense operand the plan is for, more or less.
+    """
 
     def __init__(
-        self, index: Index, block: tuple[int, int], shape: tuple[int, int], transposed: bool
+        self,
+        index: Index,
+        block: tuple[int, int],
+        shape: tuple[int, int],
+        transposed: bool,
+        columns: int,
     ) -> None:
         super().__init__(index, block, shape, transposed)
-        self._together, self._vectors, k_block = tile_of(block, index, self.k)
+        self._together, self._vectors, k_block = tile_of(block, index, self.k, columns)
         slices = slices_of(index, block, self.k, k_block, self._together)
         by_rows = how_read(block, transposed) == "rows"
         self._slices = slices.without("repeated", "source" if by_rows else "starts")
@@ -94,7 +107,12 @@ def _compiled(kernel: SlicedKernel) -> dict[str, int]:
     return load(kernel.ir(), ["whole", "pack", "rows"])
 
 
-def tile_of(block: tuple[int, int], index: Index, k: int) -> tuple[int, int, int]:
+def is_few(columns: int) -> bool:
+    """Say whether columns are so few that the matrix is read from memory only once or twice."""
+    return columns <= 4 * host().lanes
+
+
+def tile_of(block: tuple[int, int], index: Index, k: int, columns: int) -> tuple[int, int, int]:
     """Choose S, T and the columns of a k-block.
 
     A k-block's slice of the panel takes most of the first cache; sparser matrices get longer ones,
@@ -102,7 +120,7 @@ def tile_of(block: tuple[int, int], index: Index, k: int) -> tuple[int, int, int
     """
     height, width = block
     lanes, many = host().lanes, host().registers == 32
-    vectors = 4 if many else 2
+    vectors = 4 if many and (height == 1 or not is_few(columns)) else 2
     together = max(1, (16 if many else 8) // (height * vectors))
     density = index.nnzb * width / max(1, index.block_rows * k)
     longer = min(4.0, max(1.0, _DENSITY / max(density, 1e-9)))
