@@ -173,10 +173,6 @@ class Function:
             f"call void @llvm.prefetch.p0({pointer}, i32 {int(write)}, i32 {4 - level}, i32 1)"
         )
 
-    def fill_zero(self, pointer: Value, size: Value) -> None:
-        """Set ``size`` bytes to zero."""
-        self._line(f"call void @llvm.memset.p0.i64({pointer}, i8 0, {size}, i1 false)")
-
     def copy(self, target: Value, source: Value, size: int) -> None:
         """Copy a constant number of bytes."""
         self._line(f"call void @llvm.memcpy.p0.p0.i64({target}, {source}, i64 {size}, i1 false)")
@@ -358,14 +354,12 @@ def module(functions: Sequence[Function]) -> str:
     """Join functions into one module, with the intrinsics they use declared."""
     declarations = [
         "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
-        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
         "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
     ]
     for lanes in (1, 2, 4, 8, 16):
         v = vector(lanes)
         declarations += [
             f"declare {v} @llvm.fma.v{lanes}f32({v}, {v}, {v})",
-            f"declare {v} @llvm.arithmetic.fence.v{lanes}f32({v})",
             f"declare {v} @llvm.masked.load.v{lanes}f32.p0(ptr, i32, <{lanes} x i1>, {v})",
             f"declare void @llvm.masked.store.v{lanes}f32.p0({v}, ptr, i32, <{lanes} x i1>)",
         ]
