@@ -25,7 +25,7 @@ def compute(backend_name):
     module = importlib.import_module(_dispatch.MODULES[backend_name])
 
     def compute(function, products, dtype, blocksize):
-        reasons = [module.unsupported(op, dtype, blocksize, CPU) for op in products]
+        reasons = [module.unsupported(op, dtype, dtype, blocksize, CPU) for op in products]
         refused = [reason for reason in reasons if reason is not None]
         with ops.backend(backend_name):
             if refused:

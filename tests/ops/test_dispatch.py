@@ -40,7 +40,7 @@ def only_float32(name):
         _dispatch.ran(f"{name}:linear")
         return result
 
-    def unsupported(op, dtype, blocksize, device):
+    def unsupported(op, dtype, values_dtype, blocksize, device):
         return None if dtype == torch.float32 else f"it has no kernel for {dtype}"
 
     module = types.ModuleType(name)

@@ -99,23 +99,36 @@ def ran(name: str) -> None:
 
 
 def choose(
-    op: str, dtype: torch.dtype, blocksize: tuple[int, int], device: torch.device
+    op: str,
+    dtype: torch.dtype,
+    values_dtype: torch.dtype,
+    blocksize: tuple[int, int],
+    device: torch.device,
 ) -> ModuleType:
     """Find the module that computes one product: the forced back end, or the fastest that can."""
-    return _choose(_forced.get() or _from_environment(), op, dtype, blocksize, device)
+    name = _forced.get() or _from_environment()
+    return _choose(name, op, dtype, values_dtype, blocksize, device)
 
 
 # One entry per kind of product, so a call pays a lookup and a fallback is logged only once.
 @functools.cache
 def _choose(
-    name: str, op: str, dtype: torch.dtype, blocksize: tuple[int, int], device: torch.device
+    name: str,
+    op: str,
+    dtype: torch.dtype,
+    values_dtype: torch.dtype,
+    blocksize: tuple[int, int],
+    device: torch.device,
 ) -> ModuleType:
-    what = f"{op} of {str(dtype).removeprefix('torch.')} blocks {blocksize} on {device.type}"
+    blocks = f"{str(values_dtype).removeprefix('torch.')} blocks {blocksize}"
+    if dtype is not values_dtype:
+        blocks += f" and {str(dtype).removeprefix('torch.')} operands"
+    what = f"{op} of {blocks} on {device.type}"
     passed_over: list[str] = []
     for candidate in MODULES if name == "auto" else (name,):
         module, reason = _load(candidate)
         if module is not None and reason is None:
-            reason = module.unsupported(op, dtype, blocksize, device)
+            reason = module.unsupported(op, dtype, values_dtype, blocksize, device)
             if reason is None:
                 if passed_over:
                     _log.info("%s runs on %r: %s", what, candidate, "; ".join(passed_over))

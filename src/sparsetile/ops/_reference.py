@@ -11,13 +11,18 @@ import torch
 from torch import Tensor
 
 from sparsetile.ops import _dispatch
+from sparsetile.ops._activation import activate
 
 #: Bytes that the rows of X gathered for one product may take (never less than one block's rows).
 GATHER_BYTES = 64 * 2**20
 
 
 def unsupported(
-    op: str, dtype: torch.dtype, blocksize: tuple[int, int], device: torch.device
+    op: str,
+    dtype: torch.dtype,
+    values_dtype: torch.dtype,
+    blocksize: tuple[int, int],
+    device: torch.device,
 ) -> str | None:
     """Say why a product cannot be computed: never, for floating dtypes."""
     return None
@@ -31,13 +36,16 @@ def linear(
     bias: Tensor | None,
     shape: tuple[int, int],
     transpose: bool,
+    activation: str = "",
+    out: Tensor | None = None,
 ) -> Tensor:
     """Compute x[n, k] · Wᵀ + bias -> y[n, m], or x[n, m] · W + bias -> y[n, k] if `transpose`."""
     y = _multiply(values, crow, col, x.t()[None], shape, transpose)[0].t()
     if bias is not None:
         y = y + bias
+    y = activate(y, activation)
     _dispatch.ran("reference:linear")
-    return y.to(x.dtype).contiguous()
+    return y.to(x.dtype).contiguous() if out is None else out.copy_(y)
 
 
 def spmm(
@@ -47,15 +55,22 @@ def spmm(
     x: Tensor,
     shape: tuple[int, int],
     transpose: bool,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Compute W · x[B, k, n] -> y[B, m, n], or Wᵀ · x[B, m, n] -> y[B, k, n] if `transpose`."""
     y = _multiply(values, crow, col, x, shape, transpose)
     _dispatch.ran("reference:spmm")
-    return y.to(x.dtype)
+    return y.to(x.dtype) if out is None else out.copy_(y)
 
 
 def sddmm(
-    a: Tensor, b: Tensor, crow: Tensor, col: Tensor, blocksize: tuple[int, int], reduce: bool
+    a: Tensor,
+    b: Tensor,
+    crow: Tensor,
+    col: Tensor,
+    blocksize: tuple[int, int],
+    reduce: bool,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Compute the stored blocks of a[B, m, t] · b[B, t, k], each or summed over B."""
     shape = (a.shape[1], b.shape[2])
@@ -67,15 +82,16 @@ def sddmm(
     width, wide = len(b), _wide(a.dtype)
     a, b = _padded(a, 1, r), _padded(b, 2, c).unflatten(2, (-1, c))  # [B, t, block column, c]
     t = b.shape[1]
-    out = a.new_zeros(width, len(col), r, c)
+    blocks = a.new_zeros(width, len(col), r, c)
     with torch.autocast(a.device.type, enabled=False):
         for row, piece in _pieces(crow, width * t * c * wide.itemsize):
             strip = b[:, :, col[piece]].to(wide).flatten(2)  # [B, t, blocks · c]
             product = a[:, row * r : row * r + r].to(wide) @ strip
-            out[:, piece] = product.unflatten(2, (-1, c)).transpose(1, 2).to(out.dtype)
-    out = _inside(out, crow, col, shape)
+            blocks[:, piece] = product.unflatten(2, (-1, c)).transpose(1, 2).to(blocks.dtype)
+    blocks = _inside(blocks, crow, col, shape)
+    blocks = blocks[0] if reduce else blocks
     _dispatch.ran("reference:sddmm")
-    return out[0] if reduce else out
+    return blocks if out is None else out.copy_(blocks)
 
 
 def _multiply(

@@ -55,7 +55,7 @@ def _linear(
 ) -> Tensor:
     fit_linear(x, values, crow, col, bias, m, k, transpose)
     _, r, c = values.shape
-    module = _dispatch.choose("linear", x.dtype, (r, c), x.device)
+    module = _dispatch.choose("linear", x.dtype, values.dtype, (r, c), x.device)
     if x.dim() == 2:
         return module.linear(x, values, crow, col, bias, (m, k), transpose)
     *lead, features = x.shape
@@ -71,7 +71,7 @@ def _spmm(
     fit_spmm(values, crow, col, x, m, k, transpose)
     *lead, rows, n = x.shape
     r, c = values.shape[-2:]
-    module = _dispatch.choose("spmm", x.dtype, (r, c), x.device)
+    module = _dispatch.choose("spmm", x.dtype, values.dtype, (r, c), x.device)
     flat = x.reshape(math.prod(lead), rows, n)
     if values.dim() == 3:
         y = module.spmm(values, crow, col, flat, (m, k), transpose)
@@ -89,7 +89,7 @@ def _sddmm(a: Tensor, b: Tensor, crow: Tensor, col: Tensor, r: int, c: int, redu
     fit_sddmm(a, b, crow, col, r, c)
     *lead, m, t = a.shape
     k = b.shape[-1]
-    module = _dispatch.choose("sddmm", a.dtype, (r, c), a.device)
+    module = _dispatch.choose("sddmm", a.dtype, a.dtype, (r, c), a.device)
     width = math.prod(lead)
     flat_a, flat_b = a.reshape(width, m, t), b.reshape(width, t, k)
     blocks = module.sddmm(flat_a, flat_b, crow, col, (r, c), reduce)

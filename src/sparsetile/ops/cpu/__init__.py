@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from sparsetile.ops import _dispatch
+from sparsetile.ops._activation import activate
 from sparsetile.ops.cpu._dot_plan import DotPlan
 from sparsetile.ops.cpu._index import index_of
 from sparsetile.ops.cpu._isa import host
@@ -25,13 +26,18 @@ _samples: TensorMemo[SamplePlan] = TensorMemo(most=512)
 
 
 def unsupported(
-    op: str, dtype: torch.dtype, blocksize: tuple[int, int], device: torch.device
+    op: str,
+    dtype: torch.dtype,
+    values_dtype: torch.dtype,
+    blocksize: tuple[int, int],
+    device: torch.device,
 ) -> str | None:
     """Say why a product cannot be computed here; None when it can."""
     if device.type != "cpu":
         return f"it computes on the CPU, and the operands are on {device.type}"
-    if dtype != torch.float32:
-        return f"its kernels are for float32, and the operands are {dtype}"
+    if (dtype, values_dtype) != (torch.float32, torch.float32):
+        given = dtype if dtype == values_dtype else f"{dtype} and {values_dtype}"
+        return f"its kernels are for float32, and the operands are {given}"
     return None
 
 
@@ -43,29 +49,46 @@ def linear(
     bias: Tensor | None,
     shape: tuple[int, int],
     transpose: bool,
+    activation: str = "",
+    out: Tensor | None = None,
 ) -> Tensor:
     """Compute x[n, k] · Wᵀ + bias -> y[n, m], or x[n, m] · W + bias -> y[n, k] if ``transpose``."""
     y = x.new_empty(x.shape[0], shape[transpose])
     _multiply("linear", values, crow, col, x.t()[None], y.t()[None], bias, shape, transpose)
-    return y
+    y = activate(y, activation)
+    return y if out is None else out.copy_(y)
 
 
 def spmm(
-    values: Tensor, crow: Tensor, col: Tensor, x: Tensor, shape: tuple[int, int], transpose: bool
+    values: Tensor,
+    crow: Tensor,
+    col: Tensor,
+    x: Tensor,
+    shape: tuple[int, int],
+    transpose: bool,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Compute W · x[B, k, n] -> y[B, m, n], or Wᵀ · x[B, m, n] -> y[B, k, n] if ``transpose``."""
     y = x.new_empty(x.shape[0], shape[transpose], x.shape[2])
     _multiply("spmm", values, crow, col, x, y, None, shape, transpose)
-    return y
+    return y if out is None else out.copy_(y)
 
 
 def sddmm(
-    a: Tensor, b: Tensor, crow: Tensor, col: Tensor, blocksize: tuple[int, int], reduce: bool
+    a: Tensor,
+    b: Tensor,
+    crow: Tensor,
+    col: Tensor,
+    blocksize: tuple[int, int],
+    reduce: bool,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Compute the stored blocks of a[B, m, t] · b[B, t, k], each or summed over B."""
     (r, c), shape = blocksize, (a.shape[1], b.shape[2])
     if len(col) == 0:
         _note("sddmm", blocksize, "", None)
+        if out is not None:
+            return out
         return a.new_empty(0, r, c) if reduce else a.new_empty(a.shape[0], 0, r, c)
 
     def make() -> SamplePlan:
@@ -73,10 +96,10 @@ def sddmm(
         return family(index_of(crow, col, -(-shape[1] // c), transpose=False), blocksize, shape)
 
     plan = _samples.get((crow, col), (blocksize, shape), make)
-    out = plan.sample(Dense.of(a), Dense.of(b), reduce)
-    clear_padding(out if out.dim() == 4 else out[None], crow, col, shape)
+    blocks = plan.sample(Dense.of(a), Dense.of(b), reduce)
+    clear_padding(blocks if blocks.dim() == 4 else blocks[None], crow, col, shape)
     _note("sddmm", blocksize, "", plan)
-    return out
+    return blocks if out is None else out.copy_(blocks)
 
 
 def _multiply(
