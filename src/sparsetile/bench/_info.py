@@ -20,6 +20,7 @@ _TELLING = (
     "avx512vl",
     "avx512bf16",
     "avx512fp16",
+    "amx-tile",
     "amx-bf16",
     "neon",
     "sve",
@@ -58,8 +59,10 @@ def facts() -> dict[str, str]:
     for what, names in kernels().items():
         found[f"kernels, {what}"] = names
     if _backends()["cpu"] is None:
-        from sparsetile.ops.cpu import cache_folder
+        from sparsetile.ops.cpu import cache_folder, instruction_sets
 
+        chosen, able = instruction_sets()
+        found["instruction set"] = f"{chosen}; SPARSETILE_ISA chooses from {', '.join(able)}"
         found["kernel cache"] = str(cache_folder())
     return found
 

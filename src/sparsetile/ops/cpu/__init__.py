@@ -7,7 +7,7 @@ from sparsetile.ops import _dispatch
 from sparsetile.ops._activation import activate
 from sparsetile.ops.cpu._dot_plan import DotPlan
 from sparsetile.ops.cpu._index import index_of
-from sparsetile.ops.cpu._isa import host
+from sparsetile.ops.cpu._isa import host, instruction_sets
 from sparsetile.ops.cpu._jit import cache_folder
 from sparsetile.ops.cpu._memo import TensorMemo
 from sparsetile.ops.cpu._operand import Dense, clear_padding, without_padding
@@ -17,7 +17,7 @@ from sparsetile.ops.cpu._product import ProductPlan
 from sparsetile.ops.cpu._sample import SamplePlan
 from sparsetile.ops.cpu._sliced_plan import SlicedPlan, is_few
 
-__all__ = ["cache_folder", "linear", "sddmm", "spmm", "unsupported"]
+__all__ = ["cache_folder", "instruction_sets", "linear", "sddmm", "spmm", "unsupported"]
 
 host()  # where LLVM or the processor will not do, importing this back end says so
 
