@@ -36,6 +36,30 @@ def zero(type_: str) -> Value:
     return Value("zeroinitializer", type_)
 
 
+def lanes_of(type_: str) -> int:
+    """Count the lanes of a vector type."""
+    return int(type_.split()[0].lstrip("<"))
+
+
+def short(type_: str) -> str:
+    """Spell a vector type as names of intrinsics do: ``v16f32``."""
+    element = type_.split(" x ")[1].rstrip(">")
+    return f"v{lanes_of(type_)}{_SHORT.get(element, element)}"
+
+
+def element_bytes(type_: str) -> int:
+    """Bytes of one element of a vector type."""
+    return {"float": 4, "i32": 4, "i64": 8, "i8": 1}.get(type_.split(" x ")[1].rstrip(">"), 2)
+
+
+_SHORT = {"float": "f32", "half": "f16", "bfloat": "bf16"}
+
+
+def every(number: int, lanes: int) -> Value:
+    """Make a vector of 32-bit integers that are all the same constant."""
+    return Value(f"<{', '.join([f'i32 {number}'] * lanes)}>", vector(lanes, "i32"))
+
+
 @dataclass
 class Loop:
     """An open loop: its index, the values it carries round, and, once closed, what they end as."""
@@ -67,6 +91,7 @@ class Function:
         self._lines = [f"define {linkage}void @{name}({signature}) #0 {{", "entry:"]
         self._block = "entry"
         self._count = 0
+        self.declared: set[str] = set()
 
     def text(self) -> str:
         """Return the IR of the whole function."""
@@ -95,31 +120,49 @@ class Function:
         """Call a function that returns nothing."""
         self._line(f"call void @{function}({', '.join(map(str, args))})")
 
+    def intrinsic(self, name: str, type_: str, *args: Value, constants: str = "") -> Value:
+        """Call an intrinsic of LLVM, such as ``llvm.fma.v16f32``; ``constants`` follow the args."""
+        kinds = [a.type for a in args] + [c.split()[0] for c in constants.split(", ") if c]
+        self.declared.add(f"declare {type_} @{name}({', '.join(kinds)})")
+        given = ", ".join([*map(str, args), *([constants] if constants else [])])
+        call = f"call {type_} @{name}({given})"
+        if type_ != "void":
+            return self.let(type_, call)
+        self._line(call)
+        return Value("", "void")
+
+    def scratch(self, size: int) -> Value:
+        """Reserve bytes of the stack, aligned to a cache line, for the whole function."""
+        name = f"%{self._fresh('scratch')}"
+        self._lines.insert(2, f"  {name} = alloca [{size} x i8], align 64")
+        return Value(name, "ptr")
+
     # --- integers and addresses -----------------------------------------------------------------
 
-    def _binary(self, op: str, a: Value | int, b: Value | int) -> Value:
+    def binary(self, op: str, a: Value | int, b: Value | int) -> Value:
+        """Apply an LLVM operation to two values of one type."""
         a, b = (i64(x) if isinstance(x, int) else x for x in (a, b))
         return self.let(a.type, f"{op} {a}, {b.name}")
 
     def add(self, a: Value | int, b: Value | int) -> Value:
         """Integer sum."""
-        return self._binary("add", a, b)
+        return self.binary("add", a, b)
 
     def sub(self, a: Value | int, b: Value | int) -> Value:
         """Integer difference."""
-        return self._binary("sub", a, b)
+        return self.binary("sub", a, b)
 
     def mul(self, a: Value | int, b: Value | int) -> Value:
         """Integer product."""
-        return self._binary("mul", a, b)
+        return self.binary("mul", a, b)
 
     def div(self, a: Value | int, b: Value | int) -> Value:
         """Unsigned integer quotient."""
-        return self._binary("udiv", a, b)
+        return self.binary("udiv", a, b)
 
     def rem(self, a: Value | int, b: Value | int) -> Value:
         """Unsigned integer remainder."""
-        return self._binary("urem", a, b)
+        return self.binary("urem", a, b)
 
     def compare(self, relation: str, a: Value | int, b: Value | int) -> Value:
         """Compare integers by an LLVM relation such as ``slt``."""
@@ -169,13 +212,13 @@ class Function:
 
     def prefetch(self, pointer: Value, *, write: bool = False, level: int = 1) -> None:
         """Ask for the cache line at the address, into the given cache level, to be used soon."""
-        self._line(
-            f"call void @llvm.prefetch.p0({pointer}, i32 {int(write)}, i32 {4 - level}, i32 1)"
-        )
+        kind = f"i32 {int(write)}, i32 {4 - level}, i32 1"
+        self.intrinsic("llvm.prefetch.p0", "void", pointer, constants=kind)
 
     def copy(self, target: Value, source: Value, size: int) -> None:
         """Copy a constant number of bytes."""
-        self._line(f"call void @llvm.memcpy.p0.p0.i64({target}, {source}, i64 {size}, i1 false)")
+        rest = f"i64 {size}, i1 false"
+        self.intrinsic("llvm.memcpy.p0.p0.i64", "void", target, source, constants=rest)
 
     def take(self, counter: Value) -> Value:
         """Add one to a shared counter and return what it was: how tasks are handed to threads."""
@@ -199,8 +242,15 @@ class Function:
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """``a * b + c``, rounded once."""
-        lanes = a.type.split()[0].lstrip("<")
-        return self.let(c.type, f"call {c.type} @llvm.fma.v{lanes}f32({a}, {b}, {c})")
+        return self.intrinsic(f"llvm.fma.{short(c.type)}", c.type, a, b, c)
+
+    def bits(self, value: Value, type_: str) -> Value:
+        """Take the same bits as another type."""
+        return self.let(type_, f"bitcast {value} to {type_}")
+
+    def convert(self, how: str, value: Value, type_: str) -> Value:
+        """Convert lane by lane, by an LLVM conversion such as ``zext`` or ``fpext``."""
+        return self.let(type_, f"{how} {value} to {type_}")
 
     def fmul(self, a: Value, b: Value) -> Value:
         """Product of two vectors."""
@@ -219,20 +269,19 @@ class Function:
     def load_lanes(self, type_: str, pointer: Value, mask: Value | None) -> Value:
         """Load the lanes of the mask; the others are zero and their memory is not touched."""
         if mask is None:
-            return self.load(type_, pointer)
-        lanes = type_.split()[0].lstrip("<")
-        return self.let(
-            type_,
-            f"call {type_} @llvm.masked.load.v{lanes}f32.p0({pointer}, i32 4, {mask}, "
-            f"{type_} zeroinitializer)",
-        )
+            return self.load(type_, pointer, align=element_bytes(type_))
+        name = f"llvm.masked.load.{short(type_)}.p0"
+        align = Value(str(element_bytes(type_)), "i32")
+        return self.intrinsic(name, type_, pointer, align, mask, zero(type_))
 
-    def store_lanes(self, value: Value, pointer: Value, mask: Value) -> None:
+    def store_lanes(self, value: Value, pointer: Value, mask: Value | None) -> None:
         """Store the lanes of the mask; memory of the others is not touched."""
-        lanes = value.type.split()[0].lstrip("<")
-        self._line(
-            f"call void @llvm.masked.store.v{lanes}f32.p0({value}, {pointer}, i32 4, {mask})"
-        )
+        if mask is None:
+            self.store(value, pointer, align=element_bytes(value.type))
+            return
+        name = f"llvm.masked.store.{short(value.type)}.p0"
+        align = Value(str(element_bytes(value.type)), "i32")
+        self.intrinsic(name, "void", value, pointer, align, mask)
 
     # --- control --------------------------------------------------------------------------------
 
@@ -302,65 +351,7 @@ class Function:
         self._label(f"{name}.end")
 
 
-def transpose(f: Function, rows: Sequence[Value]) -> list[Value]:
-    """Transpose as many vectors as each has lanes, in registers.
-
-    Only shuffles that processors have are used: within 128-bit lanes first, then of whole ones.
-    """
-    lanes = len(rows)
-    if lanes == 1:
-        return list(rows)
-    if lanes == 2:
-        return [f.shuffle(rows[0], rows[1], [i, i + 2]) for i in (0, 1)]
-    quads = range(0, lanes, 4)  # first numbers of the 128-bit lanes
-
-    def within(a: Value, b: Value, order: Sequence[int]) -> Value:
-        """Shuffle 4 of the 8 numbers that a and b have in a 128-bit lane, alike in all lanes."""
-        return f.shuffle(a, b, [q + (i if i < 4 else i - 4 + lanes) for q in quads for i in order])
-
-    columns: list[list[Value]] = [[] for _ in range(4)]
-    for q in quads:
-        r0, r1, r2, r3 = rows[q : q + 4]
-        low = within(r0, r1, (0, 4, 1, 5)), within(r2, r3, (0, 4, 1, 5))
-        high = within(r0, r1, (2, 6, 3, 7)), within(r2, r3, (2, 6, 3, 7))
-        # vector c: in lane l, four rows' numbers of column 4·l + c
-        columns[0].append(within(*low, (0, 1, 4, 5)))
-        columns[1].append(within(*low, (2, 3, 6, 7)))
-        columns[2].append(within(*high, (0, 1, 4, 5)))
-        columns[3].append(within(*high, (2, 3, 6, 7)))
-    turned = [_transpose_quads(f, vectors) for vectors in columns]
-    return [turned[c][lane] for lane in range(lanes // 4) for c in range(4)]
-
-
-def _transpose_quads(f: Function, vectors: Sequence[Value]) -> list[Value]:
-    """Transpose 1, 2 or 4 vectors of as many 128-bit lanes."""
-
-    def pick(a: Value, b: Value, order: Sequence[int]) -> Value:
-        return f.shuffle(a, b, [4 * quad + i for quad in order for i in range(4)])
-
-    if len(vectors) == 1:
-        return list(vectors)
-    if len(vectors) == 2:
-        a, b = vectors
-        return [pick(a, b, (lane, lane + 2)) for lane in (0, 1)]
-    a, b, c, d = vectors
-    low = pick(a, b, (0, 1, 4, 5)), pick(c, d, (0, 1, 4, 5))
-    high = pick(a, b, (2, 3, 6, 7)), pick(c, d, (2, 3, 6, 7))
-    orders = ((0, 2, 4, 6), (1, 3, 5, 7))
-    return [pick(x, y, order) for x, y in (low, high) for order in orders]
-
-
 def module(functions: Sequence[Function]) -> str:
     """Join functions into one module, with the intrinsics they use declared."""
-    declarations = [
-        "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
-        "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)",
-    ]
-    for lanes in (1, 2, 4, 8, 16):
-        v = vector(lanes)
-        declarations += [
-            f"declare {v} @llvm.fma.v{lanes}f32({v}, {v}, {v})",
-            f"declare {v} @llvm.masked.load.v{lanes}f32.p0(ptr, i32, <{lanes} x i1>, {v})",
-            f"declare void @llvm.masked.store.v{lanes}f32.p0({v}, ptr, i32, <{lanes} x i1>)",
-        ]
-    return "\n".join([*declarations, *(f.text() for f in functions), ATTRIBUTES]) + "\n"
+    declared = sorted({line for f in functions for line in f.declared})
+    return "\n".join([*declared, *(f.text() for f in functions), ATTRIBUTES]) + "\n"

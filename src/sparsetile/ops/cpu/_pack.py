@@ -4,7 +4,8 @@ A *panel* is a column tile of the dense operand, ``[k][columns]``, every row of 
 A *stage* is a band of result rows, ``[rows][columns]``, small enough to stay in the first cache.
 """
 
-from sparsetile.ops.cpu._emit import Function, Value, i64, transpose, vector, zero
+from sparsetile.ops.cpu._emit import Function, Value, i64, vector, zero
+from sparsetile.ops.cpu._transpose import transpose
 
 
 def pack_rows(name: str, lanes: int, vectors: int) -> Function:
