@@ -82,7 +82,7 @@ def test_naming_the_best_changes_nothing(processor, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("amx", "cannot run"), ("neon", "cannot run"), ("sse", "not known")]
+    ("name", "why"), [("amx", "cannot run"), ("neon", "cannot run"), ("sse", "is not known")]
 )
 def test_a_wrong_name_lists_the_choices(processor, monkeypatch, name, why):
     processor("avx2", "avx512")
