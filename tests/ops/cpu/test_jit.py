@@ -3,24 +3,44 @@
 import ctypes
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 
-from sparsetile.ops.cpu import _jit
+from sparsetile.ops.cpu import _isa, _jit
 from sparsetile.ops.cpu._emit import Function, i64, module
 
 
+@dataclass(frozen=True)
+class Answer:
+    """A kernel whose function stores a number."""
+
+    number: int
+
+    def ir(self):
+        f = Function("answer", [("out", "ptr")])
+        f.store(i64(self.number), f.args[0], align=8)
+        return module([f])
+
+
 def answer(number):
-    """A module whose function stores a number."""
-    f = Function("answer", [("out", "ptr")])
-    f.store(i64(number), f.args[0], align=8)
-    return module([f])
+    """What the kernel says in a process that has not loaded it yet."""
+    _jit._loaded.clear()
+    return call(_jit.load(Answer(number), ["answer"])["answer"])
 
 
 def call(address):
     out = ctypes.c_int64()
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)(ctypes.addressof(out))
     return out.value
+
+
+@pytest.fixture(autouse=True)
+def _nothing_loaded():
+    loaded = dict(_jit._loaded)
+    yield
+    _jit._loaded.clear()
+    _jit._loaded.update(loaded)
 
 
 @pytest.fixture
@@ -30,30 +50,46 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_compiled_code_is_kept_and_found_again(folder, monkeypatch):
-    assert call(_jit.load(answer(7), ["answer"])["answer"]) == 7
+    assert answer(7) == 7
     (file,) = folder.iterdir()
     assert file.suffix == ".o"
-    monkeypatch.setattr(_jit, "_target_machine", no_compiler(_jit._target_machine))
-    assert call(_jit.load(answer(7), ["answer"])["answer"]) == 7
+    # neither written as IR nor compiled again
+    monkeypatch.setattr(Answer, "ir", lambda self: pytest.fail("written again"))
+    assert answer(7) == 7
 
 
-def no_compiler(make):
-    class Machine:
-        def __init__(self, machine):
-            self._machine = machine
+def test_a_kernel_is_read_once_in_a_process(folder, monkeypatch):
+    assert answer(7) == 7
+    monkeypatch.setattr(_jit, "_object", lambda kernel: pytest.fail("read again"))
+    assert call(_jit.load(Answer(7), ["answer"])["answer"]) == 7
 
-        def emit_object(self, _):
-            raise AssertionError("compiled again")
 
-        def __getattr__(self, name):
-            return getattr(self._machine, name)
+@dataclass(frozen=True)
+class Other(Answer):
+    """Another kernel with the same fields."""
 
-    def machine(*args):
-        real = make(*args)
-        real.emit_object = Machine(real).emit_object
-        return real
 
-    return machine
+def test_what_decides_the_code_decides_the_key(monkeypatch):
+    key = _jit._key(Answer(1))
+    assert _jit._key(Answer(1)) == key
+    others = [_jit._key(Answer(2)), _jit._key(Other(1))]
+    monkeypatch.setattr(_jit, "host", lambda: _isa.LEVELS["avx2"])
+    others.append(_jit._key(Answer(1)))
+    monkeypatch.undo()
+    monkeypatch.setattr(_jit, "_sources", lambda: "changed")
+    others.append(_jit._key(Answer(1)))
+    monkeypatch.undo()
+    assert len({key, *others}) == 5
+    assert _jit._key(Answer(1)) == key
+
+
+def test_the_kernels_of_a_call_can_be_watched(folder):
+    with _jit.watching() as kernels:
+        answer(1)
+        _jit.load(Answer(1), ["answer"])
+        answer(2)
+    answer(3)
+    assert kernels == [Answer(1), Answer(1), Answer(2)]
 
 
 @pytest.mark.parametrize(
@@ -68,28 +104,28 @@ def no_compiler(make):
     ids=["empty", "cut", "flipped", "foreign", "older"],
 )
 def test_a_damaged_or_foreign_file_is_rebuilt(folder, damage):
-    _jit.load(answer(8), ["answer"])
+    answer(8)
     (file,) = folder.iterdir()
     whole = file.read_bytes()
     file.write_bytes(damage(whole))
-    assert call(_jit.load(answer(8), ["answer"])["answer"]) == 8
+    assert answer(8) == 8
     assert file.read_bytes() == whole
 
 
 def test_code_of_another_kernel_under_this_name_is_not_run(folder):
-    _jit.load(answer(1), ["answer"])
+    answer(1)
     (first,) = folder.iterdir()
     other = first.read_bytes()
-    _jit.load(answer(2), ["answer"])
+    answer(2)
     (second,) = set(folder.iterdir()) - {first}
     second.write_bytes(other)
-    assert call(_jit.load(answer(2), ["answer"])["answer"]) == 2
+    assert answer(2) == 2
 
 
 def test_no_folder_to_write_to_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SPARSETILE_CACHE", str(tmp_path / "file" / "below"))
-    assert call(_jit.load(answer(9), ["answer"])["answer"]) == 9
+    assert answer(9) == 9
 
 
 def test_two_processes_fill_one_folder_at_once(folder):
@@ -104,6 +140,23 @@ def test_two_processes_fill_one_folder_at_once(folder):
     runs = [subprocess.Popen([sys.executable, "-c", script]) for _ in range(3)]
     assert [run.wait(120) for run in runs] == [0, 0, 0]
     assert {file.suffix for file in folder.iterdir()} == {".o"}
+
+
+def test_another_process_finds_every_kernel_again(folder):
+    script = (
+        "import torch, sparsetile as st\n"
+        "for b in (1, 4, 16):\n"
+        "    p = st.random_pattern(64, 64, blocksize=b, density=0.5, seed=0)\n"
+        "    v = torch.ones(p.nnzb, b, b, requires_grad=True)\n"
+        "    with st.backend('cpu'):\n"
+        "        st.linear(torch.ones(40, 64, requires_grad=True), v, p).sum().backward()\n"
+    )
+
+    def files():
+        subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+        return {(file.name, file.stat().st_mtime_ns) for file in folder.iterdir()}
+
+    assert files() == files()
 
 
 def test_the_folder_follows_the_platform(monkeypatch):

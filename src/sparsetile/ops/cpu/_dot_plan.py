@@ -1,14 +1,13 @@
 """The plan of a weight gradient by the dot-product kernel."""
 
-from functools import cache
-
 from torch import Tensor
 
+from sparsetile.ops.cpu._arrange import scatter
 from sparsetile.ops.cpu._dot import LAYOUT, DotKernel
-from sparsetile.ops.cpu._gather import scatter
 from sparsetile.ops.cpu._index import Index
 from sparsetile.ops.cpu._isa import host
 from sparsetile.ops.cpu._jit import load
+from sparsetile.ops.cpu._number import Numbers
 from sparsetile.ops.cpu._operand import Dense
 from sparsetile.ops.cpu._sample import SamplePlan
 from sparsetile.ops.cpu._scratch import scratch
@@ -23,8 +22,10 @@ _VECTORS = 4  # T: more would spill the rows of A that are held
 class DotPlan(SamplePlan):
     """Blocks of 1, 2 or 4 numbers: dot products along the sum, in sliced order."""
 
-    def __init__(self, index: Index, block: tuple[int, int], shape: tuple[int, int]) -> None:
-        super().__init__(index, block, shape)
+    def __init__(
+        self, index: Index, block: tuple[int, int], shape: tuple[int, int], numbers: Numbers
+    ) -> None:
+        super().__init__(index, block, shape, numbers)
         lanes, (r, c) = host().lanes, block
         self._together = max(1, min(4, lanes // (r * c)))
         step = lanes * (c if lanes % c else 1)
@@ -40,9 +41,15 @@ class DotPlan(SamplePlan):
         They gather in slots and move to where they belong after the ``last``.
         """
         kernel = DotKernel(
-            host().lanes, self.block, self._together, _VECTORS, not a.by_rows, b.by_rows
+            host().lanes,
+            self.numbers,
+            self.block,
+            self._together,
+            _VECTORS,
+            not a.by_rows,
+            b.by_rows,
         )
-        workers, slices, call = _compiled(kernel), self._slices, LAYOUT.new()
+        workers, slices, call = load(kernel, ["pack", "rows"]), self._slices, LAYOUT.new()
         threads = thread_count(out.numel() * a.columns)
         panel_bytes = slices.k_block * kernel.row_bytes + _SKEW
         stage_bytes = kernel.stage_bytes(slices.chunk_rows)
@@ -56,8 +63,8 @@ class DotPlan(SamplePlan):
             k_block=slices.k_block,
             k_blocks=slices.k_blocks,
             chunk_rows=slices.chunk_rows,
-            a_stride=a.strides()[0],
-            b_stride=b.strides()[0],
+            a_stride=a.line_step,
+            b_stride=b.line_step,
             panels=scratch("panels", panel_bytes * slices.k_blocks),
             panel_bytes=panel_bytes,
             stages=scratch("stages", stage_bytes * threads),
@@ -78,8 +85,3 @@ class DotPlan(SamplePlan):
             run(workers["rows"], call, threads)
         if last:
             scatter(packed, self._wanted, slices.slots, out)
-
-
-@cache
-def _compiled(kernel: DotKernel) -> dict[str, int]:
-    return load(kernel.ir(), ["pack", "rows"])

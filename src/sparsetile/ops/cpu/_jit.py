@@ -1,19 +1,33 @@
-"""From IR text to callable machine code, by way of an object file kept on disk."""
+"""From a kernel's description to callable machine code, by way of an object file kept on disk."""
 
+import contextlib
 import hashlib
 import logging
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+from sparsetile._version import __version__
 from sparsetile.ops.cpu._isa import Isa, host
 
 _log = logging.getLogger("sparsetile")
-_MAGIC = b"sparsetile-object-1\n"
+_MAGIC = b"sparsetile-object-2\n"
 _alive: list[Any] = []  # engines own the code they loaded; the code is never unloaded
+_loaded: dict[Hashable, dict[str, int]] = {}
+_watched: ContextVar[list["Kernel"] | None] = ContextVar("sparsetile_kernels", default=None)
+
+
+@runtime_checkable
+class Kernel(Hashable, Protocol):
+    """A frozen dataclass whose fields, with the instruction set, decide its code."""
+
+    def ir(self) -> str:
+        """Write the LLVM IR of the whole module."""
 
 
 def cache_folder() -> Path:
@@ -30,45 +44,92 @@ def cache_folder() -> Path:
     return base.expanduser() / "sparsetile"
 
 
-def load(ir: str, names: Sequence[str]) -> dict[str, int]:
-    """Compile a module, or take it from disk, and return the addresses of its functions.
+def load(kernel: Kernel, names: Sequence[str]) -> dict[str, int]:
+    """Return the addresses of a kernel's functions, compiling it where neither memory nor disk has.
 
     Args:
-        ir: LLVM IR of the whole module.
+        kernel: What the functions are to do.
         names: Functions wanted.
 
     Returns:
         Address of each function, by name.
     """
-    import llvmlite
-    import llvmlite.binding as llvm
+    watched = _watched.get()
+    if watched is not None:
+        watched.append(kernel)
+    addresses = _loaded.get(kernel)
+    if addresses is None:
+        engine = _engine(_object(kernel))
+        addresses = {name: engine.get_function_address(name) for name in names}
+        _loaded[kernel] = addresses
+    return addresses
 
-    isa = host()
-    version = f"{llvmlite.__version__} {llvm.llvm_version_info}"
-    key = hashlib.sha256("\0".join((ir, isa.cpu, isa.features, version)).encode()).hexdigest()
-    path = cache_folder() / f"{key[:32]}.o"
-    code = _read(path, key)
-    if code is None:
-        code = _target_machine(isa).emit_object(_parse(ir))
-        _write(path, key, code)
-    engine = llvm.create_mcjit_compiler(_parse(""), _target_machine(isa))
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    _alive.append(engine)
-    return {name: engine.get_function_address(name) for name in names}
+
+@contextlib.contextmanager
+def watching() -> Iterator[list[Kernel]]:
+    """Note the kernels that products ask for inside the ``with`` block, on this thread."""
+    kernels: list[Kernel] = []
+    token = _watched.set(kernels)
+    try:
+        yield kernels
+    finally:
+        _watched.reset(token)
 
 
 def assembly(ir: str, isa: Isa | None = None, triple: str | None = None) -> str:
     """Return the assembly of a module, for this processor or another, to be read or tested."""
-    return _target_machine(isa or host(), triple).emit_assembly(_parse(ir))
-
-
-def _parse(ir: str) -> Any:
     import llvmlite.binding as llvm
 
     module = llvm.parse_assembly(ir)
     module.verify()
-    return module
+    return _target_machine(isa or host(), triple).emit_assembly(module)
+
+
+def _object(kernel: Kernel) -> bytes:
+    """Return a kernel's object file, from disk or the compiler."""
+    import llvmlite.binding as llvm
+
+    key = _key(kernel)
+    path = cache_folder() / f"{key[:32]}.o"
+    code = _read(path, key)
+    if code is None:
+        code = _target_machine(host()).emit_object(llvm.parse_assembly(kernel.ir()))
+        _write(path, key, code)
+    return code
+
+
+def _key(kernel: Kernel) -> str:
+    """Spell what decides a kernel's code; its IR, slow to write, is not looked at."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    parts = (
+        f"{type(kernel).__module__} {kernel!r}",
+        repr(host()),
+        f"llvmlite {llvmlite.__version__} {llvm.llvm_version_info}",
+        _sources(),
+    )
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@cache
+def _sources() -> str:
+    """Digest the modules that write the kernels, so that changed ones compile anew."""
+    digest = hashlib.sha256(__version__.encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _engine(code: bytes) -> Any:
+    """Load an object file into this process."""
+    import llvmlite.binding as llvm
+
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine(host()))
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    _alive.append(engine)
+    return engine
 
 
 def _target_machine(isa: Isa, triple: str | None = None) -> Any:

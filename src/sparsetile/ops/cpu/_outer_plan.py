@@ -1,7 +1,5 @@
 """The plan of a weight gradient by the outer-product kernel."""
 
-from functools import cache
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,6 +7,7 @@ from torch import Tensor
 from sparsetile.ops.cpu._index import Index
 from sparsetile.ops.cpu._isa import host
 from sparsetile.ops.cpu._jit import load
+from sparsetile.ops.cpu._number import Numbers
 from sparsetile.ops.cpu._operand import Dense
 from sparsetile.ops.cpu._outer import LAYOUT, OuterKernel
 from sparsetile.ops.cpu._sample import SamplePlan
@@ -29,8 +28,10 @@ _MANY = 40  # blocks in a row from which it pays to prepare the row of A for all
 class OuterPlan(SamplePlan):
     """Blocks that fill vectors: several are summed at once as outer products."""
 
-    def __init__(self, index: Index, block: tuple[int, int], shape: tuple[int, int]) -> None:
-        super().__init__(index, block, shape)
+    def __init__(
+        self, index: Index, block: tuple[int, int], shape: tuple[int, int], numbers: Numbers
+    ) -> None:
+        super().__init__(index, block, shape, numbers)
         self.index = index
         columns = -(-self.k // block[1])
         self._dense = index.nnzb > _MANY * index.block_rows
@@ -50,27 +51,26 @@ class OuterPlan(SamplePlan):
         sums = 24 if isa.registers == 32 else 10
         spread = 2 * self.block[1] <= isa.lanes and self.block[0] * self.block[1] > isa.lanes
         return OuterKernel(
-            isa.lanes, sums, self.block, spread and self._dense, a_by_rows, b_by_rows
+            isa.lanes, self.numbers, sums, self.block, spread and self._dense, a_by_rows, b_by_rows
         )
 
     def add(self, a: Dense, b: Dense, item: int, out: Tensor, keep: bool, last: bool) -> None:
         """Write the blocks of one batch item's product, or add them to ``out`` if ``keep``."""
         # a packed row of A is one of Aᵀ's columns: the kernel names its layout the other way round
         kernel = self._kernel(not a.by_rows, b.by_rows)
-        workers, t = _compiled(kernel), a.columns
+        workers, t = load(kernel, ["whole", "pack", "rows"]), a.columns
         threads = thread_count(out.numel() * t)
-        terms = self._terms(t)
+        per_unit = self.numbers.per_unit
+        terms = self._terms(-(-t // per_unit))
         alone = threads <= _ALONE
         parts = threads if alone else 4 * threads
         panel_bytes = self._row_bytes * terms + _SKEW
         stage_bytes = kernel.stage_bytes(terms)
-        call = LAYOUT.new()
-        LAYOUT.fill(
-            call,
+        call = LAYOUT.new(
             m=self.m,
             k=self.k,
-            a_stride=a.strides()[0],
-            b_stride=b.strides()[0],
+            a_stride=a.line_step,
+            b_stride=b.line_step,
             panels=scratch("panels", panel_bytes * self._band * (threads if alone else 1)),
             panel_bytes=panel_bytes,
             stages=scratch("stages", stage_bytes * threads),
@@ -79,12 +79,12 @@ class OuterPlan(SamplePlan):
             bounds=self.index.bounds(parts).data_ptr(),
             values=out.data_ptr(),
         )
-        for start in range(0, t, terms):
-            length = min(terms, t - start)
+        for start in range(0, t, terms * per_unit):
+            length = min(terms * per_unit, t - start)
             LAYOUT.fill(
                 call,
                 t=length,
-                height=-(-length // _STEP) * _STEP,
+                height=-(-length // (_STEP * per_unit)) * _STEP,
                 accumulate=int(keep or start > 0),
                 a=a.address(item, start, 0),
                 b=b.address(item, 0, start),
@@ -103,15 +103,10 @@ class OuterPlan(SamplePlan):
                 run(workers["rows"], call, threads)
 
     def _terms(self, t: int) -> int:
-        """Choose the length of a stretch: what the second cache takes, in equal stretches."""
+        """Choose the units of a stretch: what the second cache takes, in equal stretches."""
         fits = _PANEL_BYTES // (self._band * self._row_bytes) // _STEP * _STEP
         most = min(max(_TERMS[0], fits), _TERMS[1])
         return -(-t // -(-t // most) // _STEP) * _STEP
-
-
-@cache
-def _compiled(kernel: OuterKernel) -> dict[str, int]:
-    return load(kernel.ir(), ["whole", "pack", "rows"])
 
 
 def _cut(index: Index, band: int, columns: int) -> Tensor:
