@@ -13,7 +13,6 @@ COLORS = {"dense": "#7a7f87", "static": "#2f7fc1", "dynsparse": "#e0701b"}
 LABELS = {"dense": "dense", "static": "static sparse", "dynsparse": "DynSparse"}
 # matplotlib wants a colour; these two are swapped for the page's own afterwards.
 INK, FAINT = "#010203", "#040506"
-BLOCK_COLORS = {1: "#8c6bb1", 4: "#e0701b", 16: "#2a9d8f"}
 
 
 def style() -> Any:
@@ -197,49 +196,3 @@ def pattern_chart(pictures: Sequence[tuple[str, Bool[ndarray, "mb kb"]]]) -> str
 
     height, width = start.shape
     return draw((2.1 * len(pictures), 2.1 * min(2.5, height / width) + 0.3), len(pictures), paint)
-
-
-def speed_curves(ax: Any, cells: Sequence[tuple[int, float, float]], faint: str) -> None:
-    """Speed-up over dense against density, one line a block size, on axes with log scales.
-
-    Args:
-        ax: Where to draw.
-        cells: (blocksize, density, speed-up over dense).
-        faint: Colour of the lines to compare with.
-    """
-    densities = sorted({density for _, density, _ in cells})
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log", base=2)
-    ax.plot(densities, [1 / d for d in densities], ":", color=faint, label="1 / density", lw=1.2)
-    ax.axhline(1.0, color=faint, linewidth=1.0)
-    ax.annotate(
-        "dense",
-        (0, 1),
-        (4, 3),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        color=faint,
-        fontsize=9,
-    )
-    for block in sorted({block for block, _, _ in cells}, reverse=True):
-        points = sorted((d, s) for b, d, s in cells if b == block)
-        ax.plot(
-            *zip(*points, strict=True),
-            "o-",
-            markersize=4,
-            color=BLOCK_COLORS.get(block, "#555555"),
-            label=f"blocks {block}×{block}" if block > 1 else "unstructured 1×1",
-        )
-    ax.set_xticks(densities, [_share(d) for d in densities])
-    ax.minorticks_off()
-    low, high = ax.get_ylim()
-    ticks = [2.0**p for p in range(-6, 8) if low <= 2.0**p <= high]
-    ax.set_yticks(ticks, [f"{t:g}×" for t in ticks])
-    ax.set_xlabel("density")
-    ax.set_ylabel("speed-up over dense")
-    ax.legend(fontsize=9)
-
-
-def _share(density: float) -> str:
-    whole = round(1 / density)
-    return f"1/{whole}" if abs(density * whole - 1) < 1e-3 else f"{density:.2g}"

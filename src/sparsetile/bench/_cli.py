@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from sparsetile.bench import _cli_plot
 from sparsetile.bench._errors import CommandError, is_own_check, one_line, require_extras
 
 app = typer.Typer(
@@ -17,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+_cli_plot.add_to(app)
 
 Seed = Annotated[int, typer.Option(min=0, help="Decides everything that is drawn at random.")]
 Threads = Annotated[

@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sparsetile.bench import _charts as charts
 from sparsetile.bench._errors import CommandError
 from sparsetile.bench._files import write_csv
 from sparsetile.bench._layers import FORWARD, Layer, threads_text, time_layers
 from sparsetile.bench._machine import cpu_name
 from sparsetile.bench._measure import COLUMNS, Measurement
+from sparsetile.bench._plot_speed import scales, speed_curves
+from sparsetile.bench._plot_style import block_style, on_white
 from sparsetile.matrix import Pattern, random_pattern
 
 DENSITIES = (0.5, 0.25, 0.125, 0.0625, 0.03125)
@@ -54,7 +55,6 @@ def write_picture(path: Path, rows: Sequence[Measurement], *, seed: int) -> list
     Raises:
         CommandError: If there is nothing to draw.
     """
-    import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -66,17 +66,20 @@ def write_picture(path: Path, rows: Sequence[Measurement], *, seed: int) -> list
     pattern = random_pattern(
         size, size, blocksize=shown.blocksize, density=shown.density, seed=seed
     )
-    ink, faint = "#24292f", "#8a9099"
-    settings: Any = {
-        key: {charts.INK: ink, charts.FAINT: faint}.get(value, value)
-        for key, value in charts.style().items()
-    }
-    settings |= {"figure.facecolor": "white", "svg.fonttype": "path"}
-    with matplotlib.rc_context(settings):
+    with on_white():
         figure = Figure(figsize=(9.6, 4.1), layout=ConstrainedLayoutEngine(w_pad=0.12))
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.35))
         _draw_pattern(left, pattern)
-        charts.speed_curves(right, [(r.blocksize, r.density, r.speedup) for r in sparse], faint)
+        blocks = sorted({row.blocksize for row in sparse}, reverse=True)
+        speed_curves(
+            right,
+            {
+                (b, b): [(row.density, row.speedup) for row in sparse if row.blocksize == b]
+                for b in blocks
+            },
+        )
+        scales([right], [(row.density, row.speedup) for row in sparse])
+        right.legend(fontsize=9)
         right.set_title(
             f"y = W x, W {size}×{size}, {shown.n} rows, fp32\n"
             f"{cpu_name()}, {threads_text(shown.threads)}",
@@ -117,4 +120,4 @@ def _draw_pattern(ax: Any, pattern: Pattern) -> None:
 def _two_colors() -> Any:
     from matplotlib.colors import ListedColormap
 
-    return ListedColormap(["#ffffff00", charts.BLOCK_COLORS[16]])
+    return ListedColormap(["#ffffff00", block_style((16, 16))["color"]])
