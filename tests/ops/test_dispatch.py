@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sparsetile.matrix import random_pattern
-from sparsetile.ops import _dispatch, backend, backends, last_kernel, linear, spmm
+from sparsetile.ops import _dispatch, _fast, backend, backends, last_kernel, linear, spmm
 from support_ops import values_for
 
 PATTERN = random_pattern(8, 8, blocksize=4, density=0.5, seed=0)
@@ -19,12 +19,16 @@ CACHES = (_dispatch._choose, _dispatch._load, _dispatch._from_environment)
 @pytest.fixture
 def fresh(monkeypatch):
     """A process in which nothing has been chosen yet."""
-    for cache in CACHES:
-        cache.cache_clear()
+    forget()
     yield monkeypatch
     monkeypatch.undo()
+    forget()
+
+
+def forget():
     for cache in CACHES:
         cache.cache_clear()
+    _fast._known.clear()
 
 
 def product(dtype=torch.float32):

@@ -15,6 +15,19 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def activate(y: Tensor, name: str) -> Tensor:
+def activate(y: Tensor, name: str = "") -> Tensor:
     """Apply the activation of that name; none if the name is empty."""
     return ACTIVATIONS[name](y) if name else y
+
+
+def activation_name(op: str, activation: str | None) -> str:
+    """Check what a caller gives; an empty name means none."""
+    if activation is None:
+        return ""
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        allowed = ", ".join(map(repr, ACTIVATIONS))
+        raise ValueError(
+            f"{op}: activation is {activation!r:.60}; allowed are {allowed} and None: apply any "
+            "other function to the result"
+        )
+    return activation

@@ -9,7 +9,13 @@ Operands = tuple[Tensor, Tensor, Tensor | None]
 
 
 def autocast(
-    op: str, names: tuple[str, str], x: Tensor, y: Tensor, bias: Tensor | None = None
+    op: str,
+    names: tuple[str, str],
+    x: Tensor,
+    y: Tensor,
+    bias: Tensor | None = None,
+    *,
+    casting: bool = True,
 ) -> Operands:
     """Check the floating operands of a product and cast them where autocast is on.
 
@@ -22,16 +28,21 @@ def autocast(
         x: First operand.
         y: Second operand.
         bias: Third operand, if any.
+        casting: False for a product into a given tensor, which autocast leaves alone in torch too.
 
     Returns:
-        The three operands, of one floating dtype, on one device.
+        The three operands on one device, of one floating dtype; those called `values` may be of a
+        narrower one where autocast is off.
     """
-    if _check.in_order(x, y, bias) and not torch.is_autocast_enabled(x.device.type):
+    mixed = names[1] == "values"
+    if _check.in_order(x, y, bias, mixed) and not (
+        casting and torch.is_autocast_enabled(x.device.type)
+    ):
         return x, y, bias
     named = dict(zip((*names, "bias"), (x, y, bias), strict=True))
     _check.operands(op, named)
     kind = x.device.type
-    if torch.is_autocast_enabled(kind):
+    if casting and torch.is_autocast_enabled(kind):
         dtype = torch.get_autocast_dtype(kind)
         x, y = _cast(x, kind, dtype), _cast(y, kind, dtype)
         bias = None if bias is None else _cast(bias, kind, dtype)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from sparsetile.ops._activation import activate
 from sparsetile.ops._register import LIBRARY, LINEAR, SDDMM, SPMM
 
 Gradients = tuple[Tensor | None, ...]
@@ -22,9 +23,14 @@ def apply_linear(
     m: int,
     k: int,
     transpose: bool,
+    activation: str = "",
 ) -> Tensor:
-    """Compute x[..., k] · Wᵀ + bias, or x[..., m] · W + bias if `transpose`; differentiable."""
-    return _apply(LayerProduct, LINEAR, x, values, crow, col, bias, m, k, transpose)
+    """Compute x[..., k] · Wᵀ + bias, or x[..., m] · W + bias if `transpose`; differentiable.
+
+    The activation of that name follows: inside the product, or after it where a gradient is wanted.
+    """
+    args = (x, values, crow, col, bias, m, k, transpose)
+    return _apply(LayerProduct, LINEAR, *args, activation=activation)
 
 
 def apply_spmm(
@@ -45,29 +51,38 @@ def apply_sddmm(
 
 
 def _apply(
-    function: type[torch.autograd.Function], op: Callable[..., Tensor], *args: Any
+    function: type[torch.autograd.Function],
+    op: Callable[..., Tensor],
+    *args: Any,
+    activation: str = "",
 ) -> Tensor:
+    fused = (activation,) if activation else ()
     if torch.compiler.is_compiling():
-        return op(*args)  # the operator's own autograd rule is traced later
-    if _differentiates(*args) or torch._C._are_functorch_transforms_active():
-        return function.apply(*args)
+        return op(*args, *fused)  # the operator's own autograd rule is traced later
+    if differentiates(*args) or torch._C._are_functorch_transforms_active():
+        return activate(function.apply(*args), activation)
     with torch._C._AutoDispatchBelowAutograd():
-        return op(*args)
+        return op(*args, *fused)
 
 
-def _differentiates(*args: Any) -> bool:
+def differentiates(*args: Any) -> bool:
     """Whether reverse or forward mode may want a derivative of this call."""
     return forward_ad._current_level >= 0 or (
         torch.is_grad_enabled() and torch._C._any_requires_grad(*args)
     )
 
 
-def _autograd_rule(name: str, function: type[torch.autograd.Function], op: Any) -> None:
-    """Make the operator itself differentiable, for compiled and exported graphs."""
+def _autograd_rule(
+    name: str, function: type[torch.autograd.Function], op: Any, arguments: int
+) -> None:
+    """Make the operator itself differentiable, for compiled and exported graphs.
+
+    An activation may come after its `arguments`.
+    """
 
     def rule(*args: Any) -> Tensor:
-        if _differentiates(*args):
-            return function.apply(*args)
+        if differentiates(*args):
+            return activate(function.apply(*args[:arguments]), *args[arguments:])
         with torch._C._AutoDispatchBelowAutograd():
             return op(*args)
 
@@ -88,7 +103,7 @@ class LayerProduct(torch.autograd.Function):
         """Keep an operand only if the gradient of the other one is wanted."""
         x, values, crow, col, _, ctx.m, ctx.k, ctx.transpose = inputs
         needs = ctx.needs_input_grad
-        ctx.r, ctx.c = values.shape[-2:]
+        (ctx.r, ctx.c), ctx.dtype = values.shape[-2:], values.dtype
         ctx.save_for_backward(x if needs[1] else None, values if needs[0] else None, crow, col)
         ctx.save_for_forward(x, values, crow, col)
 
@@ -102,6 +117,7 @@ class LayerProduct(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             a, b = (x, dy) if ctx.transpose else (dy, x)
             dvalues = apply_sddmm(_rows(a).t(), _rows(b), crow, col, ctx.r, ctx.c, False)
+            dvalues = dvalues.to(ctx.dtype)
         if ctx.needs_input_grad[4]:
             dbias = _rows(dy).sum(0)
         return dx, dvalues, None, None, dbias, None, None, None
@@ -158,7 +174,8 @@ class Product(torch.autograd.Function):
         """Keep an operand only if the gradient of the other one is wanted."""
         values, crow, col, x, ctx.m, ctx.k, ctx.transpose = inputs
         needs = ctx.needs_input_grad
-        (ctx.r, ctx.c), ctx.batched = values.shape[-2:], values.dim() > 3
+        (ctx.r, ctx.c), ctx.dtype = values.shape[-2:], values.dtype
+        ctx.batched = values.dim() > 3
         ctx.save_for_backward(values if needs[3] else None, crow, col, x if needs[0] else None)
         ctx.save_for_forward(values, crow, col, x)
 
@@ -172,6 +189,7 @@ class Product(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             a, b = (x, dy) if ctx.transpose else (dy, x)
             dvalues = apply_sddmm(a, b.mT, crow, col, ctx.r, ctx.c, not ctx.batched)
+            dvalues = dvalues.to(ctx.dtype)
         return dvalues, None, None, dx, None, None, None
 
     @staticmethod
@@ -255,9 +273,9 @@ class SampledProduct(torch.autograd.Function):
         return apply_sddmm(a, b, crow, col, r, c, False), 0
 
 
-_autograd_rule("linear", LayerProduct, LINEAR)
-_autograd_rule("spmm", Product, SPMM)
-_autograd_rule("sddmm", SampledProduct, SDDMM)
+_autograd_rule("linear", LayerProduct, LINEAR, 8)
+_autograd_rule("spmm", Product, SPMM, 7)
+_autograd_rule("sddmm", SampledProduct, SDDMM, 7)
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -9,16 +9,24 @@ from torch import Tensor
 from sparsetile.matrix import Pattern
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_BESIDE_FLOAT32 = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def in_order(x: Tensor, y: Tensor, bias: Tensor | None) -> bool:
+def values_dtypes(dtype: torch.dtype) -> tuple[torch.dtype, ...]:
+    """List what values may be beside other operands of a dtype: the same, or half of float32."""
+    return _BESIDE_FLOAT32 if dtype is torch.float32 else (dtype,)
+
+
+def in_order(x: Tensor, y: Tensor, bias: Tensor | None, mixed: bool) -> bool:
     """Whether operands pass `operands` and `agree`: the common case, decided in a microsecond."""
     if not (isinstance(x, Tensor) and isinstance(y, Tensor)):
         return False
     dtype, device, strided = x.dtype, x.device, torch.strided
     if dtype not in DTYPES or x.layout is not strided or device.type == "meta":
         return False
-    if y.dtype is not dtype or y.device != device or y.layout is not strided:
+    if y.dtype is not dtype and not (mixed and y.dtype in values_dtypes(dtype)):
+        return False
+    if y.device != device or y.layout is not strided:
         return False
     if bias is None:
         return True
@@ -44,8 +52,8 @@ def operands(op: str, tensors: dict[str, Tensor | None]) -> None:
     for name, t in tensors.items():
         if t is None and name == "bias":
             continue
-        if not isinstance(t, Tensor):
-            raise TypeError(f"{op}: {name} must be a torch.Tensor, got {_kind(t)}")
+        is_tensor(op, name, t)
+        assert t is not None
         if t.dtype not in DTYPES:
             allowed = ", ".join(_name(dtype) for dtype in DTYPES)
             raise TypeError(
@@ -64,22 +72,33 @@ def operands(op: str, tensors: dict[str, Tensor | None]) -> None:
 
 
 def agree(op: str, tensors: dict[str, Tensor | None]) -> None:
-    """Refuse operands whose dtype or device differs from the first one's."""
+    """Refuse operands whose dtype or device differs from the first one's.
+
+    Operands called `values` may be narrower, as `values_dtypes` says.
+    """
     (first, x), *others = tensors.items()
     assert x is not None
     for name, t in others:
         if t is None:
             continue
-        if t.dtype != x.dtype:
+        if t.dtype is not x.dtype and not (name == "values" and t.dtype in values_dtypes(x.dtype)):
+            half = ", or float32 beside values of bfloat16 or float16"
             raise TypeError(
                 f"{op}: {first} is {_name(x.dtype)} but {name} is {_name(t.dtype)}; all operands "
-                f"must have one dtype: convert one with .to(), or use torch.autocast"
+                f"must have one dtype{half if 'values' in tensors else ''}: convert one with "
+                ".to(), or use torch.autocast"
             )
         if t.device != x.device:
             raise ValueError(
                 f"{op}: {first} is on {x.device} but {name} is on {t.device}; all operands must "
                 "be on one device: move one with .to()"
             )
+
+
+def is_tensor(op: str, name: str, t: object) -> None:
+    """Refuse what is no tensor."""
+    if not isinstance(t, Tensor):
+        raise TypeError(f"{op}: {name} must be a torch.Tensor, got {_kind(t)}")
 
 
 def indices(op: str, values: Tensor, crow: Tensor, col: Tensor, shape: Sequence[int]) -> None:

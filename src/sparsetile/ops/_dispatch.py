@@ -19,6 +19,8 @@ VARIABLE = "SPARSETILE_BACKEND"
 
 _log = logging.getLogger("sparsetile")
 _forced: ContextVar[str | None] = ContextVar("sparsetile_backend", default=None)
+#: The back end chosen for this thread or task; None where none is.
+forced = _forced.get
 _last_kernel = ""
 
 
@@ -106,7 +108,7 @@ def choose(
     device: torch.device,
 ) -> ModuleType:
     """Find the module that computes one product: the forced back end, or the fastest that can."""
-    name = _forced.get() or _from_environment()
+    name = forced() or _from_environment()
     return _choose(name, op, dtype, values_dtype, blocksize, device)
 
 

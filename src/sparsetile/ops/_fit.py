@@ -6,8 +6,11 @@ Each check compares first, in about a microsecond, and looks for the culprit onl
 import torch
 from torch import Tensor
 
-# Name, tensor, and the dtype and shape it must have.
-_Need = tuple[str, Tensor, torch.dtype, tuple[int, ...]]
+from sparsetile.ops._activation import activation_name
+from sparsetile.ops._check import values_dtypes
+
+# Name, tensor, the dtypes it may have, and the shape it must have.
+_Need = tuple[str, Tensor, tuple[torch.dtype, ...], tuple[int, ...]]
 
 
 def fit_linear(
@@ -19,8 +22,11 @@ def fit_linear(
     m: int,
     k: int,
     transpose: bool,
+    activation: str,
 ) -> None:
     """Refuse operands of `linear` that do not fit each other or the m×k weight."""
+    if activation:
+        activation_name("linear", activation)
     nnzb, r, c = _blocks("linear", values, 3)
     dtype, device = x.dtype, x.device
     inner, outer = (m, k) if transpose else (k, m)
@@ -28,7 +34,7 @@ def fit_linear(
         x.dim() > 0
         and x.shape[-1] == inner
         and outer >= 0
-        and values.dtype is dtype
+        and values.dtype in values_dtypes(dtype)
         and values.device == device
         and _indices_fit(crow, col, -(-m // r) + 1, nnzb, device)
         and (
@@ -38,12 +44,12 @@ def fit_linear(
     ):
         return
     needs = [
-        ("x", x, dtype, (*x.shape[:-1], inner)),
-        ("values", values, dtype, (col.numel(), r, c)),
+        ("x", x, (dtype,), (*x.shape[:-1], inner)),
+        ("values", values, values_dtypes(dtype), (col.numel(), r, c)),
         *_index_needs(crow, col, m, r),
     ]
     if bias is not None:
-        needs.append(("bias", bias, dtype, (outer,)))
+        needs.append(("bias", bias, (dtype,), (outer,)))
     _refuse("linear", needs, device, f"a {m}×{k} weight of {r}×{c} blocks, transpose={transpose}")
 
 
@@ -58,15 +64,20 @@ def fit_spmm(
         x.dim() > 1
         and x.shape[-2] == inner
         and outer >= 0
-        and values.dtype is dtype
+        and values.dtype in values_dtypes(dtype)
         and values.device == device
         and _indices_fit(crow, col, -(-m // r) + 1, nnzb, device)
         and (not lead or x.shape[:-2] == tuple(lead))
     ):
         return
     needs = [
-        ("x", x, dtype, (*x.shape[:-2], inner, *x.shape[-1:])),
-        ("values", values, dtype, (*(x.shape[:-2] if lead else ()), col.numel(), r, c)),
+        ("x", x, (dtype,), (*x.shape[:-2], inner, *x.shape[-1:])),
+        (
+            "values",
+            values,
+            values_dtypes(dtype),
+            (*(x.shape[:-2] if lead else ()), col.numel(), r, c),
+        ),
         *_index_needs(crow, col, m, r),
     ]
     _refuse("spmm", needs, device, f"a {m}×{k} matrix of {r}×{c} blocks, transpose={transpose}")
@@ -88,7 +99,7 @@ def fit_sddmm(a: Tensor, b: Tensor, crow: Tensor, col: Tensor, r: int, c: int) -
         and _indices_fit(crow, col, -(-m // r) + 1, col.numel(), device)
     ):
         return
-    needs = [("b", b, dtype, (*lead, t, *b.shape[-1:])), *_index_needs(crow, col, m, r)]
+    needs = [("b", b, (dtype,), (*lead, t, *b.shape[-1:])), *_index_needs(crow, col, m, r)]
     _refuse("sddmm", needs, device, f"a of shape {list(a.shape)} and {r}×{c} blocks")
 
 
@@ -118,18 +129,18 @@ def _indices_fit(crow: Tensor, col: Tensor, offsets: int, nnzb: int, device: tor
 
 def _index_needs(crow: Tensor, col: Tensor, m: int, r: int) -> list[_Need]:
     return [
-        ("crow", crow, torch.int32, (-(-m // r) + 1,)),
-        ("col", col, torch.int32, (col.numel(),)),
+        ("crow", crow, (torch.int32,), (-(-m // r) + 1,)),
+        ("col", col, (torch.int32,), (col.numel(),)),
     ]
 
 
 def _refuse(op: str, needs: list[_Need], device: torch.device, given: str) -> None:
     """Raise for the first tensor that is not what it must be."""
-    for name, t, dtype, shape in needs:
-        if t.dtype is not dtype:
+    for name, t, dtypes, shape in needs:
+        if t.dtype not in dtypes:
             raise TypeError(
-                f"{op}: {name} is {_name(t.dtype)}; it must be {_name(dtype)} here; "
-                f"convert it with .to({dtype})"
+                f"{op}: {name} is {_name(t.dtype)}; it must be "
+                f"{' or '.join(map(_name, dtypes))} here; convert it with .to({dtypes[0]})"
             )
         if t.device != device:
             raise ValueError(
@@ -141,7 +152,7 @@ def _refuse(op: str, needs: list[_Need], device: torch.device, given: str) -> No
                 f"{op}: {name} has shape {list(t.shape)}; it must be {list(shape)} for {given}; "
                 "sparsetile.ops has functions that take a Pattern, which fits"
             )
-        if dtype is torch.int32 and not t.is_contiguous():
+        if dtypes == (torch.int32,) and not t.is_contiguous():
             raise ValueError(
                 f"{op}: {name} has strides {t.stride()}; index tensors must be contiguous; "
                 "pass .contiguous() of it"

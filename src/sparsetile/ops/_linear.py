@@ -1,12 +1,19 @@
 """The product of a layer: y = x · Wᵀ + b with block-sparse W, in torch's layout."""
 
+from typing import Literal
+
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from sparsetile.matrix import Pattern
 from sparsetile.ops import _check
+from sparsetile.ops._activation import activation_name
 from sparsetile.ops._autocast import autocast
 from sparsetile.ops._autograd import apply_linear
+from sparsetile.ops._fast import at_once, remember
+from sparsetile.ops._register_out import into
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 
 def linear(
@@ -14,23 +21,34 @@ def linear(
     values: Float[Tensor, "nnzb r c"],
     pattern: Pattern,
     bias: Float[Tensor, " m"] | None = None,
+    *,
+    activation: Activation | None = None,
+    out: Float[Tensor, "*batch m"] | None = None,
 ) -> Float[Tensor, "*batch m"]:
     """Multiply by a block-sparse weight as `torch.nn.functional.linear` does by a dense one.
 
     Args:
         x: Input `[..., k]`, any leading dimensions, any strides.
         values: Stored blocks of the weight `[nnzb, r, c]`. Elements outside the matrix (ragged
-            last blocks) are never read, and their gradient is zero.
+            last blocks) are never read, and their gradient is zero. bfloat16 or float16 are
+            allowed beside float32 operands.
         pattern: Which blocks of the `m×k` weight are stored.
         bias: Added to the result `[m]`.
+        activation: Function of torch.nn.functional to apply to the result: "relu", "gelu",
+            "gelu_tanh" (its approximate form) or "silu". Part of the product where no gradient is
+            wanted, which saves a pass over the result.
+        out: Where to write the result `[..., m]`, of any strides, its memory apart from that of
+            the operands. As in torch, no gradient can be wanted then, and autocast casts nothing.
 
     Returns:
-        `x · Wᵀ + bias`, `[..., m]`, summed in float32 or better; in the dtype of autocast where
-        that is on, as torch's own does.
+        `activation(x · Wᵀ + bias)`, `[..., m]`, in the dtype of x, or that of autocast where it is
+        on, as torch's own does. Summed in float32 or better and rounded once (twice for an
+        activation with a gradient). `out` where that was given.
 
     Raises:
-        TypeError: If an operand is no floating tensor or the dtypes differ.
-        ValueError: If shapes or devices do not fit.
+        TypeError: If an operand is no floating tensor or the dtypes do not go together.
+        ValueError: If shapes or devices do not fit, or `out` shares memory.
+        RuntimeError: If `out` is given and a gradient is wanted.
 
     Examples:
         >>> import torch
@@ -40,11 +58,17 @@ def linear(
         >>> linear(torch.ones(5, 12), torch.ones(p.nnzb, 4, 4), p).shape
         torch.Size([5, 8])
     """
-    _check.is_pattern("linear", pattern)
-    x, values, bias = autocast("linear", ("x", "values"), x, values, bias)
-    _check.values_fit("linear", values, pattern)
-    crow, col = pattern.crow_indices, pattern.col_indices
-    return _product("linear", x, values, crow, col, pattern.shape, bias)
+    op = "linear"
+    _check.is_pattern(op, pattern)
+    crow, col, shape = pattern.crow_indices, pattern.col_indices, pattern.shape
+    function = activation_name(op, activation)
+    if out is None:
+        y = at_once(x, values, crow, col, shape, bias, function)
+        if y is not None:
+            return y
+    x, values, bias = autocast(op, ("x", "values"), x, values, bias, casting=out is None)
+    _check.values_fit(op, values, pattern)
+    return _product(op, x, values, crow, col, shape, bias, function, out)
 
 
 def linear_from_indices(
@@ -54,6 +78,9 @@ def linear_from_indices(
     col_indices: Int[Tensor, " nnzb"],
     shape: tuple[int, int],
     bias: Float[Tensor, " m"] | None = None,
+    *,
+    activation: Activation | None = None,
+    out: Float[Tensor, "*batch m"] | None = None,
 ) -> Float[Tensor, "*batch m"]:
     """Multiply as `linear` does, by a weight whose pattern is two index tensors.
 
@@ -70,13 +97,16 @@ def linear_from_indices(
         col_indices: Block column of each stored block, int32 `[nnzb]`, ascending in a row.
         shape: `(m, k)` of the weight.
         bias: Added to the result `[m]`.
+        activation: As for `linear`.
+        out: As for `linear`.
 
     Returns:
-        `x · Wᵀ + bias`, `[..., m]`.
+        `activation(x · Wᵀ + bias)`, `[..., m]`.
 
     Raises:
         TypeError: If an operand has a wrong type or dtype.
-        ValueError: If shapes or devices do not fit.
+        ValueError: If shapes or devices do not fit, or `out` shares memory.
+        RuntimeError: If `out` is given and a gradient is wanted.
 
     Examples:
         >>> import torch
@@ -85,10 +115,16 @@ def linear_from_indices(
         >>> linear_from_indices(torch.ones(1, 4), torch.ones(2, 1, 2), crow, col, (2, 4))
         tensor([[2., 2.]])
     """
-    x, values, bias = autocast("linear_from_indices", ("x", "values"), x, values, bias)
-    _check.indices("linear_from_indices", values, crow_indices, col_indices, shape)
+    op = "linear_from_indices"
+    function = activation_name(op, activation)
+    if out is None:
+        y = at_once(x, values, crow_indices, col_indices, shape, bias, function)
+        if y is not None:
+            return y
+    x, values, bias = autocast(op, ("x", "values"), x, values, bias, casting=out is None)
+    _check.indices(op, values, crow_indices, col_indices, shape)
     m, k = shape
-    return _product("linear_from_indices", x, values, crow_indices, col_indices, (m, k), bias)
+    return _product(op, x, values, crow_indices, col_indices, (m, k), bias, function, out)
 
 
 def _product(
@@ -99,6 +135,8 @@ def _product(
     col: Tensor,
     shape: tuple[int, int],
     bias: Tensor | None,
+    activation: str,
+    out: Tensor | None,
 ) -> Tensor:
     m, k = shape
     _check.size(op, "x", x, -1, k, "[..., k]")
@@ -107,4 +145,9 @@ def _product(
             f"{op}: bias has shape {list(bias.shape)}, but the weight has m = {m} rows; "
             f"it must be [{m}]"
         )
-    return apply_linear(x, values, crow, col, bias, m, k, False)
+    if out is not None:
+        _check.is_tensor(op, "out", out)
+        return into("linear", out, x, values, crow, col, bias, m, k, False, activation)
+    y = apply_linear(x, values, crow, col, bias, m, k, False, activation)
+    remember(x, values, crow, col, shape, bias)
+    return y

@@ -8,12 +8,15 @@ from sparsetile.matrix import Pattern
 from sparsetile.ops import _check
 from sparsetile.ops._autocast import autocast
 from sparsetile.ops._autograd import apply_sddmm
+from sparsetile.ops._register_out import into
 
 
 def sddmm(
     a: Float[Tensor, "*batch_a m t"],
     b: Float[Tensor, "*batch_b t k"],
     pattern: Pattern,
+    *,
+    out: Float[Tensor, "*batch nnzb r c"] | None = None,
 ) -> Float[Tensor, "*batch nnzb r c"]:
     """Compute the blocks of a dense product that a pattern stores, and no others.
 
@@ -22,13 +25,18 @@ def sddmm(
         b: Right factors `[..., t, k]`, any strides; leading dimensions broadcast as in
             `torch.matmul`.
         pattern: Which blocks of the `m×k` product to compute.
+        out: Where to write the blocks `[..., nnzb, r, c]`, of any strides, its memory apart from
+            that of the operands. As in torch, no gradient can be wanted then, and autocast casts
+            nothing.
 
     Returns:
-        The blocks `[..., nnzb, r, c]`, summed in float32 or better; zero outside the matrix.
+        The blocks `[..., nnzb, r, c]`, summed in float32 or better and rounded once; zero outside
+        the matrix. `out` where that was given.
 
     Raises:
         TypeError: If an operand is no floating tensor or the dtypes differ.
-        ValueError: If shapes or devices do not fit.
+        ValueError: If shapes or devices do not fit, or `out` shares memory.
+        RuntimeError: If `out` is given and a gradient is wanted.
 
     Examples:
         >>> import torch
@@ -39,7 +47,7 @@ def sddmm(
         torch.Size([3, 4, 4])
     """
     _check.is_pattern("sddmm", pattern)
-    a, b, _ = autocast("sddmm", ("a", "b"), a, b)
+    a, b, _ = autocast("sddmm", ("a", "b"), a, b, casting=out is None)
     m, k = pattern.shape
     _check.size("sddmm", "a", a, -2, m, "[..., m, t]")
     _check.size("sddmm", "b", b, -1, k, "[..., t, k]")
@@ -55,4 +63,8 @@ def sddmm(
             ) from None
         a, b = a.expand(*lead, *a.shape[-2:]), b.expand(*lead, *b.shape[-2:])
     r, c = pattern.blocksize
-    return apply_sddmm(a, b, pattern.crow_indices, pattern.col_indices, r, c, False)
+    args = (a, b, pattern.crow_indices, pattern.col_indices, r, c, False)
+    if out is not None:
+        _check.is_tensor("sddmm", "out", out)
+        return into("sddmm", out, *args)
+    return apply_sddmm(*args)

@@ -7,28 +7,35 @@ from sparsetile.matrix import Pattern
 from sparsetile.ops import _check
 from sparsetile.ops._autocast import autocast
 from sparsetile.ops._autograd import apply_spmm
+from sparsetile.ops._register_out import into
 
 
 def spmm(
     values: Float[Tensor, "nnzb r c"],
     pattern: Pattern,
     x: Float[Tensor, "*batch k n"],
+    *,
+    out: Float[Tensor, "*batch m n"] | None = None,
 ) -> Float[Tensor, "*batch m n"]:
     """Multiply a block-sparse matrix by a dense one.
 
     Args:
         values: Stored blocks `[nnzb, r, c]`. Elements outside the matrix (ragged last blocks) are
-            never read, and their gradient is zero.
+            never read, and their gradient is zero. bfloat16 or float16 are allowed beside a
+            float32 x.
         pattern: Which blocks of the `m×k` matrix are stored.
         x: Dense matrices `[..., k, n]`, any leading dimensions, any strides.
+        out: Where to write the result `[..., m, n]`, of any strides, its memory apart from that of
+            the operands. As in torch, no gradient can be wanted then, and autocast casts nothing.
 
     Returns:
-        `W · x`, `[..., m, n]`, summed in float32 or better; in the dtype of autocast where that
-        is on.
+        `W · x`, `[..., m, n]`, in the dtype of x, or that of autocast where it is on; summed in
+        float32 or better and rounded once. `out` where that was given.
 
     Raises:
-        TypeError: If an operand is no floating tensor or the dtypes differ.
-        ValueError: If shapes or devices do not fit.
+        TypeError: If an operand is no floating tensor or the dtypes do not go together.
+        ValueError: If shapes or devices do not fit, or `out` shares memory.
+        RuntimeError: If `out` is given and a gradient is wanted.
 
     Examples:
         >>> import torch
@@ -39,7 +46,7 @@ def spmm(
         torch.Size([8, 3])
     """
     _check.is_pattern("spmm", pattern)
-    values, x, _ = autocast("spmm", ("values", "x"), values, x)
+    x, values, _ = autocast("spmm", ("x", "values"), x, values, casting=out is None)
     _check.values_fit("spmm", values, pattern)
     m, k = pattern.shape
     if x.dim() == 1:
@@ -48,4 +55,8 @@ def spmm(
             "for one vector use x.unsqueeze(-1), or A @ x with a BSR"
         )
     _check.size("spmm", "x", x, -2, k, "[..., k, n]")
-    return apply_spmm(values, pattern.crow_indices, pattern.col_indices, x, m, k, False)
+    args = (values, pattern.crow_indices, pattern.col_indices, x, m, k, False)
+    if out is not None:
+        _check.is_tensor("spmm", "out", out)
+        return into("spmm", out, *args)
+    return apply_spmm(*args)
