@@ -1,0 +1,126 @@
+"""The plan of a product with few columns."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from sparsetile.ops.cpu._call import Call
+from sparsetile.ops.cpu._decode import LAYOUT, DecodeKernel
+from sparsetile.ops.cpu._index import Index
+from sparsetile.ops.cpu._isa import host
+from sparsetile.ops.cpu._jit import load
+from sparsetile.ops.cpu._number import Numbers
+from sparsetile.ops.cpu._operand import Dense
+from sparsetile.ops.cpu._scratch import scratch
+from sparsetile.ops.cpu._threads import run, thread_count
+
+_MOST_COLUMNS = 15
+_SMALL = 256  # bytes of blocks whose indices are worth shortening
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A compiled kernel and its argument array, with all that does not change between calls."""
+
+    worker: int
+    template: Call
+    pack_bytes: int
+
+
+class DecodePlan:
+    """What multiplying few columns by one matrix needs that depends on its pattern alone.
+
+    Args:
+        index: The blocks of the matrix as multiplied.
+        block: Rows and columns of a block.
+        shape: Rows and columns of the matrix.
+        numbers: The formats of the operands.
+    """
+
+    def __init__(
+        self, index: Index, block: tuple[int, int], shape: tuple[int, int], numbers: Numbers
+    ) -> None:
+        self.index, self.block, self.numbers = index, block, numbers
+        self.m, self.k = shape
+        self._stored = index.nnzb * block[0] * block[1]
+        self._no_bias = torch.zeros(self.m, dtype=torch.float32)  # zeros of any format
+        short = block[0] * block[1] * numbers.values.size < _SMALL and self.k // block[1] < 2**16
+        self._col = index.col.to(torch.int16) if short else index.col
+        self._prepared: dict[tuple[int, int, int, str, int], _Prepared] = {}
+
+    def multiply(
+        self, values: Tensor, x: Dense, y: Dense, bias: Tensor | None, activation: str = ""
+    ) -> None:
+        """Compute y = activation(W · x + bias), column by column."""
+        columns = x.columns
+        threads = thread_count(self._stored * columns)
+        key = (columns, x.column_step, y.column_step, activation, threads)
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            prepared = self._prepared[key] = self._prepare(*key)
+        call = LAYOUT.copy(prepared.template)
+        LAYOUT.fill(
+            call,
+            x=x.tensor.data_ptr(),
+            y=y.tensor.data_ptr(),
+            values=values.data_ptr(),
+            bias=(self._no_bias if bias is None else bias).data_ptr(),
+            packed=scratch("decode", prepared.pack_bytes * threads),
+        )
+        run(prepared.worker, call, threads)
+
+    def _prepare(
+        self, columns: int, x_step: int, y_step: int, activation: str, threads: int
+    ) -> _Prepared:
+        isa = host()
+        bits = 8 * self._col.element_size()
+        kernel = DecodeKernel(
+            isa.lanes, isa.registers, self.block, columns, self.numbers, activation, bits
+        )
+        tasks = 4 * threads if threads > 1 else 1
+        template, pack_bytes = LAYOUT.new(), kernel.pack_bytes(self.k)
+        LAYOUT.fill(
+            template,
+            tasks=tasks,
+            m=self.m,
+            k=self.k,
+            x_stride=x_step,
+            y_stride=y_step,
+            pack_bytes=pack_bytes,
+            crow=self.index.crow.data_ptr(),
+            col=self._col.data_ptr(),
+            bounds=self.index.bounds(tasks).data_ptr(),
+        )
+        return _Prepared(_compiled(kernel), template, pack_bytes)
+
+
+@cache
+def _compiled(kernel: DecodeKernel) -> int:
+    return load(kernel.ir(), ["run"])["run"]
+
+
+def decodes(
+    block: tuple[int, int],
+    shape: tuple[int, int],
+    columns: int,
+    transposed: bool,
+    x_by_rows: bool,
+    numbers: Numbers,
+) -> bool:
+    """Say whether a product has so few columns that it is better computed as stored.
+
+    Args:
+        block: Rows and columns of a block.
+        shape: Rows and columns of the matrix.
+        columns: Columns of the dense operand.
+        transposed: Whether the transpose is multiplied.
+        x_by_rows: Whether columns of the operand and of the result are contiguous.
+        numbers: The formats of the operands.
+    """
+    r, c = block
+    if transposed or not x_by_rows or columns > _MOST_COLUMNS or c & (c - 1):
+        return False
+    numbers_in_block = r * c // numbers.per_unit
+    return numbers_in_block & -numbers_in_block >= 4
