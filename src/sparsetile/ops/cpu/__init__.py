@@ -1,28 +1,30 @@
-"""The CPU back end: LLVM kernels written by Python, for float32."""
+"""The CPU back end: LLVM kernels written by Python, for float32 and 16-bit formats."""
 
 import torch
 from torch import Tensor
 
 from sparsetile.ops import _dispatch
 from sparsetile.ops._activation import activate
-from sparsetile.ops.cpu._dot_plan import DotPlan
-from sparsetile.ops.cpu._index import index_of
 from sparsetile.ops.cpu._isa import host, instruction_sets
 from sparsetile.ops.cpu._jit import cache_folder
-from sparsetile.ops.cpu._memo import TensorMemo
 from sparsetile.ops.cpu._operand import Dense, clear_padding, without_padding
-from sparsetile.ops.cpu._outer_plan import OuterPlan
-from sparsetile.ops.cpu._panel_plan import PanelPlan
-from sparsetile.ops.cpu._product import ProductPlan
-from sparsetile.ops.cpu._sample import SamplePlan
-from sparsetile.ops.cpu._sliced_plan import SlicedPlan, is_few
+from sparsetile.ops.cpu._plans import find_product, find_sample
+from sparsetile.ops.cpu._roofline import Roofline, roofline
 
-__all__ = ["cache_folder", "instruction_sets", "linear", "sddmm", "spmm", "unsupported"]
+__all__ = [
+    "Roofline",
+    "cache_folder",
+    "instruction_sets",
+    "linear",
+    "roofline",
+    "sddmm",
+    "spmm",
+    "unsupported",
+]
 
 host()  # where LLVM or the processor will not do, importing this back end says so
 
-_products: TensorMemo[ProductPlan] = TensorMemo(most=512)
-_samples: TensorMemo[SamplePlan] = TensorMemo(most=512)
+_NARROW = (torch.bfloat16, torch.float16)
 
 
 def unsupported(
@@ -35,9 +37,10 @@ def unsupported(
     """Say why a product cannot be computed here; None when it can."""
     if device.type != "cpu":
         return f"it computes on the CPU, and the operands are on {device.type}"
-    if (dtype, values_dtype) != (torch.float32, torch.float32):
-        given = dtype if dtype == values_dtype else f"{dtype} and {values_dtype}"
-        return f"its kernels are for float32, and the operands are {given}"
+    if dtype is torch.float64:
+        return "its kernels add up in float32, and the operands are float64"
+    if dtype != values_dtype and (dtype is not torch.float32 or values_dtype not in _NARROW):
+        return f"it has no kernel for operands in {dtype} and values in {values_dtype}"
     return None
 
 
@@ -53,10 +56,17 @@ def linear(
     out: Tensor | None = None,
 ) -> Tensor:
     """Compute x[n, k] · Wᵀ + bias -> y[n, m], or x[n, m] · W + bias -> y[n, k] if ``transpose``."""
-    y = x.new_empty(x.shape[0], shape[transpose])
-    _multiply("linear", values, crow, col, x.t()[None], y.t()[None], bias, shape, transpose)
-    y = activate(y, activation)
-    return y if out is None else out.copy_(y)
+    n = x.shape[0]
+    y = out if out is not None and 1 in out.stride() else x.new_empty(n, shape[transpose])
+    plan, name = find_product("linear", values, crow, col, x.dtype, shape, transpose, n)
+    if plan is None:
+        y.zero_() if bias is None else y.copy_(bias)
+        y.copy_(activate(y, activation))
+    elif y.numel():
+        values = without_padding(values, crow, col, shape, columns=not transpose)
+        plan.multiply(values, Dense.of_lines(x), Dense.of_lines(y), bias, activation)
+    _dispatch.ran(name)
+    return y if out is None or out is y else out.copy_(y)
 
 
 def spmm(
@@ -69,9 +79,16 @@ def spmm(
     out: Tensor | None = None,
 ) -> Tensor:
     """Compute W · x[B, k, n] -> y[B, m, n], or Wᵀ · x[B, m, n] -> y[B, k, n] if ``transpose``."""
-    y = x.new_empty(x.shape[0], shape[transpose], x.shape[2])
-    _multiply("spmm", values, crow, col, x, y, None, shape, transpose)
-    return y if out is None else out.copy_(y)
+    size = (x.shape[0], shape[transpose], x.shape[2])
+    y = out if out is not None and 1 in out.stride()[1:] else x.new_empty(size)
+    plan, name = find_product("spmm", values, crow, col, x.dtype, shape, transpose, size[2])
+    if plan is None:
+        y.zero_()
+    elif y.numel():
+        values = without_padding(values, crow, col, shape, columns=not transpose)
+        plan.multiply(values, Dense.of(x), Dense.of(y), None, "")
+    _dispatch.ran(name)
+    return y if out is None or out is y else out.copy_(y)
 
 
 def sddmm(
@@ -85,58 +102,11 @@ def sddmm(
 ) -> Tensor:
     """Compute the stored blocks of a[B, m, t] · b[B, t, k], each or summed over B."""
     (r, c), shape = blocksize, (a.shape[1], b.shape[2])
-    if len(col) == 0:
-        _note("sddmm", blocksize, "", None)
-        if out is not None:
-            return out
-        return a.new_empty(0, r, c) if reduce else a.new_empty(a.shape[0], 0, r, c)
-
-    def make() -> SamplePlan:
-        family = DotPlan if r * c in (1, 2, 4) else OuterPlan
-        return family(index_of(crow, col, -(-shape[1] // c), transpose=False), blocksize, shape)
-
-    plan = _samples.get((crow, col), (blocksize, shape), make)
-    blocks = plan.sample(Dense.of(a), Dense.of(b), reduce)
-    clear_padding(blocks if blocks.dim() == 4 else blocks[None], crow, col, shape)
-    _note("sddmm", blocksize, "", plan)
+    plan, name = find_sample(crow, col, blocksize, shape, a.dtype)
+    if plan is None:
+        blocks = a.new_empty(0, r, c) if reduce else a.new_empty(a.shape[0], 0, r, c)
+    else:
+        blocks = plan.sample(Dense.of(a), Dense.of(b), reduce)
+        clear_padding(blocks if blocks.dim() == 4 else blocks[None], crow, col, shape)
+    _dispatch.ran(name)
     return blocks if out is None else out.copy_(blocks)
-
-
-def _multiply(
-    op: str,
-    values: Tensor,
-    crow: Tensor,
-    col: Tensor,
-    x: Tensor,
-    y: Tensor,
-    bias: Tensor | None,
-    shape: tuple[int, int],
-    transpose: bool,
-) -> None:
-    _, r, c = values.shape
-    way = "_t" if transpose else ""
-    if len(col) == 0:
-        y.zero_() if bias is None else y.copy_(bias[:, None])
-        _note(op, (r, c), way, None)
-        return
-
-    block, matrix = ((c, r), shape[::-1]) if transpose else ((r, c), shape)
-    sliced, columns = block[0] < 8 and block[1] <= 32, y.shape[2]
-
-    def make() -> ProductPlan:
-        index = index_of(crow, col, -(-shape[1] // c), transpose=transpose)
-        if sliced:
-            return SlicedPlan(index, block, matrix, transpose, columns)
-        return PanelPlan(index, block, matrix, transpose)
-
-    few = sliced and is_few(columns)
-    plan = _products.get((crow, col), (r, c, shape, transpose, few), make)
-    if y.numel():
-        values = without_padding(values, crow, col, shape, columns=not transpose)
-        plan.multiply(values, Dense.of(x), Dense.of(y), bias)
-    _note(op, (r, c), way, plan)
-
-
-def _note(op: str, blocksize: tuple[int, int], way: str, plan: object) -> None:
-    kind = type(plan).__name__.removesuffix("Plan").lower() if plan else "empty"
-    _dispatch.ran(f"cpu:{op}_f32_b{blocksize[0]}x{blocksize[1]}{way}/{kind}")

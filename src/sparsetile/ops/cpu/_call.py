@@ -42,13 +42,17 @@ class Layout:
             values[field] = address if field in _COUNTERS else f.load(type_, address, align=8)
         return f, values
 
-    def new(self) -> Call:
+    def new(self, **fields: int) -> Call:
         """Make an array for one call."""
-        return (ctypes.c_int64 * len(self._slot))()
+        call = (ctypes.c_int64 * len(self._slot))()
+        self.fill(call, **fields)
+        return call
 
-    def copy(self, call: Call) -> Call:
-        """Copy an array, so that calls on other threads do not meet."""
-        return type(call).from_buffer_copy(call)
+    def copy(self, call: Call, **fields: int) -> Call:
+        """Copy an array, so that calls on other threads do not meet, and set fields of the copy."""
+        copied = type(call).from_buffer_copy(call)
+        self.fill(copied, **fields)
+        return copied
 
     def fill(self, call: Call, **fields: int) -> None:
         """Set fields and rewind the counters, ready for a run."""
@@ -56,3 +60,7 @@ class Layout:
         slot = self._slot
         for name, value in fields.items():
             call[slot[name]] = value
+
+    def slots(self, *names: str) -> tuple[int, ...]:
+        """Find where fields lie, for code that sets them at every call."""
+        return tuple(self._slot[name] for name in names)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from sparsetile.ops.cpu._call import Layout
 from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector
-from sparsetile.ops.cpu._pack import pack_columns, pack_rows
+from sparsetile.ops.cpu._number import Numbers
+from sparsetile.ops.cpu._pack import Packing
 
 LAYOUT = Layout(
     integers="tasks t m k k_block k_blocks chunk_rows a_stride b_stride panel_bytes stage_bytes "
@@ -24,6 +25,7 @@ class DotKernel:
     """What distinguishes one compiled kernel from another."""
 
     lanes: int
+    numbers: Numbers  # 16-bit ones are widened
     block: tuple[int, int]
     slice_rows: int  # S block rows
     vectors: int  # T vectors of the sum
@@ -52,8 +54,9 @@ class DotKernel:
     def ir(self) -> str:
         """Write the module: functions ``pack`` and ``rows``."""
         # a packed row of A is a column of Aᵀ: what is contiguous changes its name
-        pack_a = (pack_columns if self.a_by_rows else pack_rows)("pack_a", self.lanes, self.vectors)
-        pack_b = (pack_columns if self.b_by_rows else pack_rows)("pack_b", self.lanes, self.vectors)
+        pack = Packing(self.lanes, self.vectors, self.numbers.x, pairs=False)
+        pack_a = (pack.columns if self.a_by_rows else pack.rows)("pack_a")
+        pack_b = (pack.columns if self.b_by_rows else pack.rows)("pack_b")
         return module([pack_a, pack_b, self._core(), self._pack(), self._rows()])
 
     def _pack(self) -> Function:
@@ -61,7 +64,9 @@ class DotKernel:
         f, a = LAYOUT.function("pack")
         with f.tasks(a["task"], a["tasks"]) as task:
             first = f.mul(task, a["k_block"])
-            b = f.at(a["b"], f.mul(first, a["b_stride"] if self.b_by_rows else i64(4)))
+            b = f.at(
+                a["b"], f.mul(first, a["b_stride"] if self.b_by_rows else i64(self.numbers.x.size))
+            )
             panel = f.at(a["panels"], f.mul(task, a["panel_bytes"]))
             left = f.sub(a["k"], first)
             f.call("pack_b", b, a["b_stride"], a["t"], i64(0), a["k_block"], left, panel)
@@ -74,7 +79,9 @@ class DotKernel:
         area = self.block[0] * self.block[1]
         with f.tasks(a["task"], a["tasks"]) as task:
             row = f.mul(task, a["chunk_rows"])
-            here = f.at(a["a"], f.mul(row, a["a_stride"] if self.a_by_rows else i64(4)))
+            here = f.at(
+                a["a"], f.mul(row, a["a_stride"] if self.a_by_rows else i64(self.numbers.x.size))
+            )
             height = f.add(a["chunk_rows"], self.lanes)
             height = f.mul(f.div(height, self.lanes), self.lanes)
             left = f.least(f.sub(a["m"], row), a["chunk_rows"])

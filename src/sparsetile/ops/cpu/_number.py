@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from sparsetile.ops.cpu._emit import Function, Value, every, lanes_of, vector, zero
+from sparsetile.ops.cpu._emit import Function, Value, every, lanes_of, vector
 from sparsetile.ops.cpu._isa import Isa
 
 
@@ -39,6 +39,11 @@ class Numbers:
     def per_unit(self) -> int:
         """Numbers in a unit."""
         return 2 if self.pairs else 1
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes of a unit of the stored blocks."""
+        return self.values.size * self.per_unit
 
     @property
     def widens(self) -> bool:
@@ -110,6 +115,16 @@ def _narrow(f: Function, number: Number, value: Value, *, rounds: bool) -> Value
     return f.convert("trunc", f.binary("lshr", chosen, every(16, lanes)), short)
 
 
+def widen(f: Function, number: Number, source: Value, target: Value, count: int) -> None:
+    """Store ``count`` numbers of a format as float32; nothing past them is touched."""
+    done = 0
+    while done < count:
+        lanes = min(16, 1 << ((count - done).bit_length() - 1))
+        wide = load_wide(f, number, lanes, f.at(source, number.size * done))
+        f.store(wide, f.at(target, 4 * done))
+        done += lanes
+
+
 def load_pairs(f: Function, lanes: int, pointer: Value, left: Value | None = None) -> Value:
     """Load pairs that lie side by side, as bits in float lanes; numbers from ``left`` on are zero.
 
@@ -148,8 +163,3 @@ def multiply_add(f: Function, numbers: Numbers, a: Value, b: Value, total: Value
     pairs = vector(2 * lanes, "bfloat")
     name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
     return f.intrinsic(name, total.type, total, f.bits(a, pairs), f.bits(b, pairs))
-
-
-def no_unit(lanes: int) -> Value:
-    """Make a vector of units that are zero."""
-    return zero(vector(lanes))

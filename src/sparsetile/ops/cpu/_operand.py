@@ -1,14 +1,11 @@
 """Operands as the kernels take them: dense ones by address and stride, values without padding."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
-from sparsetile.ops.cpu._call import Call, Layout
 
-
-@dataclass(frozen=True)
-class Dense:
+class Dense(NamedTuple):
     """A batch of dense matrices ``[batch, height, columns]``, multiplied column by column.
 
     ``by_rows`` tells that a column is contiguous (the matrix is stored ``[columns, height]``),
@@ -17,45 +14,45 @@ class Dense:
 
     tensor: Tensor  # keeps the memory alive during the call
     by_rows: bool
+    batch: int
+    columns: int
+    row_step: int  # bytes from one row to the next
+    column_step: int
+    batch_step: int
 
     @classmethod
     def of(cls, tensor: Tensor) -> "Dense":
         """Take ``[batch, height, columns]``, copied only where neither axis is contiguous."""
-        _, height, columns = tensor.shape
-        _, down, across = tensor.stride()
-        if down == 1 or height == 1:
-            return cls(tensor, by_rows=True)
-        if across == 1 or columns == 1:
-            return cls(tensor, by_rows=False)
-        return cls(tensor.contiguous(), by_rows=False)
+        batch, height, columns = tensor.shape
+        across, down, along = tensor.stride()
+        by_rows = down == 1 or height == 1
+        if not by_rows and along != 1 and columns != 1:
+            tensor = tensor.contiguous()
+            across, down, along = tensor.stride()
+        size = tensor.element_size()
+        return cls(tensor, by_rows, batch, columns, down * size, along * size, across * size)
+
+    @classmethod
+    def of_lines(cls, tensor: Tensor) -> "Dense":
+        """Take ``[columns, height]``, as layers have it; a batch of one."""
+        columns, height = tensor.shape
+        along, down = tensor.stride()
+        by_rows = down == 1 or height == 1
+        if not by_rows and along != 1 and columns != 1:
+            tensor, by_rows = tensor.contiguous(), True
+            along, down = tensor.stride()
+        size = tensor.element_size()
+        return cls(tensor, by_rows, 1, columns, down * size, along * size, 0)
 
     @property
-    def batch(self) -> int:
-        """Number of matrices."""
-        return self.tensor.shape[0]
-
-    @property
-    def columns(self) -> int:
-        """Number of columns of each."""
-        return self.tensor.shape[2]
+    def line_step(self) -> int:
+        """Bytes from one line to the next, a line being what is contiguous."""
+        return self.column_step if self.by_rows else self.row_step
 
     def address(self, item: int, column: int, row: int) -> int:
         """Address of one number."""
-        batch, down, across = self.tensor.stride()
-        offset = item * batch + column * across + row * down
-        return self.tensor.data_ptr() + self.tensor.element_size() * offset
-
-    def strides(self) -> tuple[int, int]:
-        """Bytes from one line to the next, a line being what is contiguous, and between items."""
-        batch, down, across = self.tensor.stride()
-        size = self.tensor.element_size()
-        return (across if self.by_rows else down) * size, batch * size
-
-    def fill(self, call: Call, layout: Layout, name: str, column: int) -> None:
-        """Set the argument fields of this operand, from a column on."""
-        stride, batch = self.strides()
-        address = self.address(0, column, 0)
-        layout.fill(call, **{name: address, f"{name}_stride": stride, f"{name}_batch": batch})
+        offset = item * self.batch_step + column * self.column_step + row * self.row_step
+        return self.tensor.data_ptr() + offset
 
 
 def without_padding(
@@ -67,13 +64,13 @@ def without_padding(
     are not stored; where it would multiply (``columns``, or rows for the transpose) it is zeroed,
     in a copy made only for ragged patterns.
     """
-    values = values.detach().contiguous()
+    values = values if values.is_contiguous() else values.detach().contiguous()
     (m, k), (_, r, c) = shape, values.shape
     if columns and k % c:
-        values = values.clone()
+        values = values.detach().clone()
         values[col == k // c, :, k % c :] = 0
     elif not columns and m % r:
-        values = values.clone()
+        values = values.detach().clone()
         values[int(crow[-2]) :, m % r :] = 0
     return values
 

@@ -1,17 +1,18 @@
 """The sampled dense-dense kernel: stored blocks of A · B as sums of outer products in registers.
 
-For a stretch of the sum, B is packed by block column to panels ``[t][c]``; a group of rows of A is
-packed to ``[t][rows]`` in the first cache. Several stored blocks of a block row are then summed at
-once. A wide block (c over half a vector) multiplies vectors of B by broadcast numbers of A. A
-narrow one puts several of its rows into one vector: numbers of A are spread over c lanes each, and
-c numbers of B are repeated; both cost loads alone, no shuffles in the loop.
+For a stretch of the sum, in units, B is packed by block column to panels ``[t][c]``; a group of
+rows of A is packed to ``[t][rows]`` in the first cache. Several stored blocks of a block row are
+then summed at once. A wide block (c over half a vector) multiplies vectors of B by broadcast
+numbers of A. A narrow one puts several of its rows into one vector: numbers of A are spread over c
+lanes each, and c numbers of B are repeated; both cost loads alone, no shuffles in the loop.
 """
 
 from dataclasses import dataclass
 
 from sparsetile.ops.cpu._call import Layout
 from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector, zero
-from sparsetile.ops.cpu._pack import pack_columns, pack_rows
+from sparsetile.ops.cpu._number import Numbers, multiply_add
+from sparsetile.ops.cpu._pack import Packing
 
 LAYOUT = Layout(
     integers="tasks m k t height accumulate a_stride b_stride panel_bytes stage_bytes first_block "
@@ -27,6 +28,7 @@ class OuterKernel:
     """What distinguishes one compiled kernel from another."""
 
     lanes: int
+    numbers: Numbers
     sums: int  # registers for sums
     block: tuple[int, int]
     spread: bool  # narrow blocks: rows of A are spread once for all blocks of a row, not for each
@@ -88,11 +90,11 @@ class OuterKernel:
     def ir(self) -> str:
         """Write the module: functions ``whole``, ``pack`` and ``rows``."""
         lanes = self.lanes if self.wide else self.width
-        b_vectors = self.width // lanes
-        pack_a = (pack_rows if self.a_by_rows else pack_columns)(
-            "pack_a", self.lanes, self.row_vectors
-        )
-        pack_b = (pack_rows if self.b_by_rows else pack_columns)("pack_b", lanes, b_vectors)
+        number, pairs = self.numbers.x, self.numbers.pairs
+        a = Packing(self.lanes, self.row_vectors, number, pairs)
+        b = Packing(lanes, self.width // lanes, number, pairs)
+        pack_a = (a.rows if self.a_by_rows else a.columns)("pack_a")
+        pack_b = (b.rows if self.b_by_rows else b.columns)("pack_b")
         spread = [self._spread()] if self.spread else []
         workers = [self._whole(), self._pack(), self._rows()]
         return module([pack_a, pack_b, *spread, self._part(), *workers])
@@ -126,7 +128,9 @@ class OuterKernel:
 
     def _pack_column(self, f: Function, a: dict[str, Value], panels: Value, number: Value) -> None:
         column = f.mul(f.add(number, a["first_block"]), self.block[1])
-        b = f.at(a["b"], f.mul(column, a["b_stride"] if self.b_by_rows else i64(4)))
+        b = f.at(
+            a["b"], f.mul(column, a["b_stride"] if self.b_by_rows else i64(self.numbers.x.size))
+        )
         n = f.least(f.sub(a["k"], column), self.block[1])
         panel = f.at(panels, f.mul(number, a["panel_bytes"]))
         f.call("pack_b", b, a["b_stride"], n, i64(0), a["height"], a["t"], panel)
@@ -142,7 +146,9 @@ class OuterKernel:
         last = f.load_index(a["bounds"], f.add(part, 1), bits=64)
         with f.loop(first, last, self.group) as groups:
             row = f.mul(groups.index, r)
-            here = f.at(a["a"], f.mul(row, a["a_stride"] if self.a_by_rows else i64(4)))
+            here = f.at(
+                a["a"], f.mul(row, a["a_stride"] if self.a_by_rows else i64(self.numbers.x.size))
+            )
             n = f.least(f.sub(a["m"], row), self.lanes * self.row_vectors)
             f.call("pack_a", here, a["a_stride"], n, i64(0), a["height"], a["t"], stage)
             with f.loop(groups.index, f.least(f.add(groups.index, self.group), last)) as rows:
@@ -262,7 +268,7 @@ class OuterKernel:
 
         def add(i: int, j: int, x: Value, y: Value) -> None:
             s = (phase * len(columns) + j) * rows + i
-            sums[s] = f.fma(x, y, sums[s])
+            sums[s] = multiply_add(f, self.numbers, x, y, sums[s])
 
         # the shorter side stays in registers while the longer passes through one
         if rows <= len(columns):

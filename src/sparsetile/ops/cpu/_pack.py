@@ -1,129 +1,203 @@
 """Between a user's layout and the kernels': panels in, tiles out.
 
-A *panel* is a column tile of the dense operand, ``[k][columns]``, every row of it whole vectors.
-A *stage* is a band of result rows, ``[rows][columns]``, small enough to stay in the first cache.
+A *panel* is a column tile of the dense operand in units, ``[k units][columns]``, every row of it
+whole vectors. A *stage* is a band of result rows in float32, ``[rows][columns]``, small enough to
+stay in the first cache.
 """
 
+from dataclasses import dataclass
+
+from sparsetile.ops.cpu._activation import activate
 from sparsetile.ops.cpu._emit import Function, Value, i64, vector, zero
+from sparsetile.ops.cpu._number import (
+    Number,
+    load_pairs,
+    load_pairs_of_rows,
+    load_wide,
+    store_narrow,
+)
 from sparsetile.ops.cpu._transpose import transpose
 
 
-def pack_rows(name: str, lanes: int, vectors: int) -> Function:
-    """Emit the packing of ``x[n, k]`` with k contiguous: a transpose in registers.
+@dataclass(frozen=True)
+class Packing:
+    """How a dense operand becomes panels.
 
-    The function takes ``x, stride, n, k0, k1, k, panel``: the address of the tile's first row, the
-    bytes between rows, the rows there are, the panel rows to write (``k0`` and ``k1`` multiples of
-    the lanes) and the length of a row of x. Columns past n and panel rows past k are zero.
+    The functions emitted take ``x, stride, n, k0, k1, k, panel``: the address of the tile's first
+    number, the bytes between lines of x (what is contiguous), the columns there are, the unit rows
+    to write and the numbers in a column of x. Columns past n and units past k are zero.
     """
-    f = _pack_function(name)
-    x, stride, n, k0, k1, k, panel = f.args
-    row_bytes = 4 * lanes * vectors
-    with f.loop(0, vectors) as tile:
-        column = f.mul(tile.index, lanes)
-        rows = [f.at(x, f.mul(f.add(column, i), stride)) for i in range(lanes)]
-        target = f.at(panel, f.mul(tile.index, 4 * lanes))
-        left = f.sub(n, column)
 
-        def turn(k_index: Value, masks: list[Value] | None) -> None:
-            offset = f.mul(k_index, 4)
-            loaded = [
-                f.load_lanes(vector(lanes), f.at(row, offset), masks[i] if masks else None)
-                for i, row in enumerate(rows)
-            ]
-            out = f.at(target, f.mul(k_index, row_bytes))
-            for j, packed in enumerate(transpose(f, loaded)):
-                f.store(packed, f.at(out, row_bytes * j), align=4 * lanes)
+    lanes: int
+    vectors: int
+    number: Number
+    pairs: bool
 
-        whole = f.mul(f.div(f.greatest(f.least(k1, k), 0), lanes), lanes)
-        whole = f.select(f.compare("sge", left, lanes), whole, i64(0))
-        with f.loop(k0, whole, lanes) as loop:
-            turn(loop.index, None)
-        with f.loop(f.greatest(k0, whole), k1, lanes) as loop:
-            some = f.sub(k, loop.index)
-            turn(
-                loop.index,
-                [
-                    f.lanes_below(f.select(f.compare("sgt", left, i), some, i64(0)), lanes)
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of the panel."""
+        return 4 * self.lanes * self.vectors
+
+    @property
+    def per_unit(self) -> int:
+        """Numbers in a unit."""
+        return 2 if self.pairs else 1
+
+    def rows(self, name: str) -> Function:
+        """Emit the packing of ``x[n, k]`` with k contiguous: a transpose in registers.
+
+        ``k0`` and ``k1`` must be multiples of the lanes.
+        """
+        lanes = self.lanes
+        f = _pack_function(name)
+        x, stride, n, k0, k1, k, panel = f.args
+        with f.loop(0, self.vectors) as tile:
+            column = f.mul(tile.index, lanes)
+            rows = [f.at(x, f.mul(f.add(column, i), stride)) for i in range(lanes)]
+            target = f.at(panel, f.mul(tile.index, 4 * lanes))
+            left = f.sub(n, column)
+
+            def turn(unit: Value, counts: list[Value] | None) -> None:
+                offset = f.mul(unit, self.per_unit * self.number.size)
+                loaded = [
+                    self._load_line(f, f.at(row, offset), counts[i] if counts else None)
+                    for i, row in enumerate(rows)
+                ]
+                out = f.at(target, f.mul(unit, self.row_bytes))
+                for j, packed in enumerate(transpose(f, loaded)):
+                    f.store(packed, f.at(out, self.row_bytes * j), align=4 * lanes)
+
+            whole = f.least(k1, f.div(f.greatest(k, 0), self.per_unit))
+            whole = f.mul(f.div(f.greatest(whole, 0), lanes), lanes)
+            whole = f.select(f.compare("sge", left, lanes), whole, i64(0))
+            with f.loop(k0, whole, lanes) as loop:
+                turn(loop.index, None)
+            with f.loop(f.greatest(k0, whole), k1, lanes) as loop:
+                some = f.sub(k, f.mul(loop.index, self.per_unit))
+                exists = [f.compare("sgt", left, i) for i in range(lanes)]
+                turn(loop.index, [f.select(e, some, i64(0)) for e in exists])
+        return f
+
+    def _load_line(self, f: Function, pointer: Value, left: Value | None) -> Value:
+        """Load as many units as a vector has lanes; numbers from ``left`` on are zero."""
+        if self.pairs:
+            return load_pairs(f, self.lanes, pointer, left)
+        mask = None if left is None else f.lanes_below(left, self.lanes)
+        return load_wide(f, self.number, self.lanes, pointer, mask)
+
+    def columns(self, name: str) -> Function:
+        """Emit the packing of ``x[k, n]`` with n contiguous: a copy."""
+        lanes = self.lanes
+        f = _pack_function(name)
+        x, stride, n, k0, k1, k, panel = f.args
+        k = f.greatest(k, 0)
+        whole = f.least(k1, f.div(k, self.per_unit))
+        some = f.least(k1, f.div(f.add(k, self.per_unit - 1), self.per_unit))
+        full = f.select(f.compare("sge", n, lanes * self.vectors), whole, i64(0))
+        masks = [f.lanes_below(f.sub(n, t * lanes), lanes) for t in range(self.vectors)]
+
+        def copy(unit: Value, masks: list[Value] | None, *, odd: bool = False) -> None:
+            row = f.at(x, f.mul(f.mul(unit, self.per_unit), stride))
+            out = f.at(panel, f.mul(unit, self.row_bytes))
+            following = f.at(row, stride) if self.pairs and not odd else None
+            for t in range(self.vectors):
+                mask, at = masks[t] if masks else None, self.number.size * lanes * t
+                if self.pairs:
+                    high = None if following is None else f.at(following, at)
+                    value = load_pairs_of_rows(f, lanes, f.at(row, at), high, mask)
+                else:
+                    value = load_wide(f, self.number, lanes, f.at(row, at), mask)
+                f.store(value, f.at(out, 4 * lanes * t), align=4 * lanes)
+
+        with f.loop(k0, full) as loop:
+            copy(loop.index, None)
+        with f.loop(f.greatest(k0, full), whole) as loop:
+            copy(loop.index, masks)
+        if self.pairs:
+            with f.loop(f.greatest(k0, whole), some) as loop:
+                copy(loop.index, masks, odd=True)
+        with f.loop(f.greatest(k0, some), k1) as loop:
+            out = f.at(panel, f.mul(loop.index, self.row_bytes))
+            for t in range(self.vectors):
+                f.store(zero(vector(lanes)), f.at(out, 4 * lanes * t), align=4 * lanes)
+        return f
+
+
+@dataclass(frozen=True)
+class Unpacking:
+    """How a stage becomes rows of the result.
+
+    The functions emitted take ``stage, y, stride, rows, n``: the address of the stage, that of its
+    first number in y, the bytes between lines of y, and the rows and columns to store.
+    """
+
+    lanes: int
+    vectors: int
+    number: Number
+    rounds: bool  # the processor rounds to bfloat16 itself
+    activation: str
+
+    def rows(self, name: str) -> Function:
+        """Emit the transposing store of a stage into ``y[n, m]`` with m contiguous."""
+        lanes, size = self.lanes, self.number.size
+        f = _unpack_function(name)
+        stage, y, stride, rows, n = f.args
+        row_bytes = 4 * lanes * self.vectors
+        whole = f.mul(f.div(rows, lanes), lanes)
+        with f.loop(0, self.vectors) as tile:
+            column = f.mul(tile.index, lanes)
+            left = f.sub(n, column)
+            source, target = f.at(stage, f.mul(column, 4)), f.at(y, f.mul(column, stride))
+
+            def turned(row: Value) -> list[Value]:
+                start = f.at(source, f.mul(row, row_bytes))
+                loaded = [
+                    f.load(vector(lanes), f.at(start, row_bytes * i), align=4 * lanes)
                     for i in range(lanes)
-                ],
-            )
-    return f
+                ]
+                return transpose(f, loaded)
 
+            with f.when(f.compare("sge", left, lanes)), f.loop(0, whole, lanes) as loop:
+                out = f.at(target, f.mul(loop.index, size))
+                for piece in turned(loop.index):
+                    self._store(f, piece, out, None)
+                    out = f.at(out, stride)
+            first = f.select(f.compare("sge", left, lanes), whole, i64(0))
+            with f.loop(first, rows, lanes) as loop:
+                mask = f.lanes_below(f.sub(rows, loop.index), lanes)
+                out = f.at(target, f.mul(loop.index, size))
+                for lane, piece in enumerate(turned(loop.index)):
+                    with f.when(f.compare("sgt", left, lane)):
+                        self._store(f, piece, out, mask)
+                    out = f.at(out, stride)
+        return f
 
-def pack_columns(name: str, lanes: int, vectors: int) -> Function:
-    """Emit the packing of ``x[k, n]`` with n contiguous: a copy.
+    def columns(self, name: str) -> Function:
+        """Emit the store of a stage into ``y[m, n]`` with n contiguous."""
+        lanes = self.lanes
+        f = _unpack_function(name)
+        stage, y, stride, rows, n = f.args
+        masks = [f.lanes_below(f.sub(n, t * lanes), lanes) for t in range(self.vectors)]
+        full = f.select(f.compare("sge", n, lanes * self.vectors), rows, i64(0))
 
-    Arguments as for :func:`pack_rows`, with ``stride`` the bytes between rows of k. Columns past n
-    are zero.
-    """
-    f = _pack_function(name)
-    x, stride, n, k0, k1, k, panel = f.args
-    masks = [f.lanes_below(f.sub(n, t * lanes), lanes) for t in range(vectors)]
-    whole = f.least(k1, k)
-    with f.loop(k0, whole) as loop:
-        row = f.at(x, f.mul(loop.index, stride))
-        out = f.at(panel, f.mul(loop.index, 4 * lanes * vectors))
-        for t in range(vectors):
-            value = f.load_lanes(vector(lanes), f.at(row, 4 * lanes * t), masks[t])
-            f.store(value, f.at(out, 4 * lanes * t), align=4 * lanes)
-    with f.loop(f.greatest(k0, whole), k1) as loop:
-        out = f.at(panel, f.mul(loop.index, 4 * lanes * vectors))
-        for t in range(vectors):
-            f.store(zero(vector(lanes)), f.at(out, 4 * lanes * t), align=4 * lanes)
-    return f
+        def store(row: Value, masks: list[Value] | None) -> None:
+            source = f.at(stage, f.mul(row, 4 * lanes * self.vectors))
+            target = f.at(y, f.mul(row, stride))
+            for t in range(self.vectors):
+                value = f.load(vector(lanes), f.at(source, 4 * lanes * t), align=4 * lanes)
+                out = f.at(target, self.number.size * lanes * t)
+                self._store(f, value, out, masks[t] if masks else None)
 
+        with f.loop(0, full) as loop:
+            store(loop.index, None)
+        with f.loop(full, rows) as loop:
+            store(loop.index, masks)
+        return f
 
-def unpack_rows(name: str, lanes: int, vectors: int) -> Function:
-    """Emit the transposing store of a stage into ``y[n, m]`` with m contiguous.
-
-    The function takes ``stage, y, stride, rows, n``: the address of the stage, that of its first
-    number in y, the bytes between rows of y, and the rows and columns to store.
-    """
-    f = _unpack_function(name)
-    stage, y, stride, rows, n = f.args
-    row_bytes = 4 * lanes * vectors
-    whole = f.mul(f.div(rows, lanes), lanes)
-    with f.loop(0, vectors) as tile:
-        column = f.mul(tile.index, lanes)
-        left = f.sub(n, column)
-        source, target = f.at(stage, f.mul(column, 4)), f.at(y, f.mul(column, stride))
-
-        def turned(row: Value) -> list[Value]:
-            start = f.at(source, f.mul(row, row_bytes))
-            loaded = [
-                f.load(vector(lanes), f.at(start, row_bytes * i), align=4 * lanes)
-                for i in range(lanes)
-            ]
-            return transpose(f, loaded)
-
-        with f.when(f.compare("sge", left, lanes)), f.loop(0, whole, lanes) as loop:
-            out = f.at(target, f.mul(loop.index, 4))
-            for piece in turned(loop.index):
-                f.store(piece, out)
-                out = f.at(out, stride)
-        first = f.select(f.compare("sge", left, lanes), whole, i64(0))
-        with f.loop(first, rows, lanes) as loop:
-            mask = f.lanes_below(f.sub(rows, loop.index), lanes)
-            out = f.at(target, f.mul(loop.index, 4))
-            for lane, piece in enumerate(turned(loop.index)):
-                with f.when(f.compare("sgt", left, lane)):
-                    f.store_lanes(piece, out, mask)
-                out = f.at(out, stride)
-    return f
-
-
-def unpack_columns(name: str, lanes: int, vectors: int) -> Function:
-    """Emit the store of a stage into ``y[m, n]`` with n contiguous; arguments as above."""
-    f = _unpack_function(name)
-    stage, y, stride, rows, n = f.args
-    masks = [f.lanes_below(f.sub(n, t * lanes), lanes) for t in range(vectors)]
-    with f.loop(0, rows) as loop:
-        source = f.at(stage, f.mul(loop.index, 4 * lanes * vectors))
-        target = f.at(y, f.mul(loop.index, stride))
-        for t in range(vectors):
-            value = f.load(vector(lanes), f.at(source, 4 * lanes * t), align=4 * lanes)
-            f.store_lanes(value, f.at(target, 4 * lanes * t), masks[t])
-    return f
+    def _store(self, f: Function, value: Value, pointer: Value, mask: Value | None) -> None:
+        if self.activation:
+            value = activate(f, self.activation, value)
+        store_narrow(f, self.number, value, pointer, mask, rounds=self.rounds)
 
 
 def _pack_function(name: str) -> Function:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sparsetile.ops.cpu._call import Layout
 from sparsetile.ops.cpu._emit import Function, Value, module, vector
+from sparsetile.ops.cpu._number import Numbers, multiply_add, widen
 from sparsetile.ops.cpu._tiles import INTEGERS, POINTERS, Fields, TileKernel
 
 LAYOUT = Layout(
@@ -25,12 +26,14 @@ class PanelKernel(TileKernel):
     """What distinguishes one compiled panel kernel from another."""
 
     lanes: int
-    block: tuple[int, int]  # (rows, inner) of a block as it is multiplied
+    numbers: Numbers
+    block: tuple[int, int]  # (rows, inner units) of a block as it is multiplied
     tile_rows: int  # R
     vectors: int  # T
     transposed: bool  # blocks are stored (inner, rows)
     x_by_rows: bool
     y_by_rows: bool
+    activation: str = ""
 
     @property
     def unroll(self) -> int:
@@ -92,14 +95,15 @@ class PanelKernel(TileKernel):
     # --- the product ---------------------------------------------------------------------------
 
     def _core(self) -> Function:
-        (r, c), R, T = self.block, self.tile_rows, self.vectors
+        (r, c), R, T, unit = self.block, self.tile_rows, self.vectors, self.numbers.unit_bytes
         names = ["panel", "first", "last", "stage", "crow", "col", "position", "values", "bias"]
         f = _function("core", [*names, "y", "y_stride"])
         panel, first, last, stage, crow, col, position, values, bias, y, y_stride = f.args
+        wide = f.scratch(4 * R * self.unroll) if self.numbers.widens else None
         with f.loop(first, last) as rows:
             start, stop = f.load_index(crow, rows.index), f.load_index(crow, f.add(rows.index, 1))
             with f.loop(0, r, R) as groups:
-                strip = f.at(values, f.mul(groups.index, 4 if self.transposed else 4 * c))
+                strip = f.at(values, f.mul(groups.index, unit if self.transposed else unit * c))
                 biases = f.at(bias, f.mul(f.add(f.mul(rows.index, r), groups.index), 4))
                 sums = []
                 for i in range(R):
@@ -109,10 +113,10 @@ class PanelKernel(TileKernel):
                 with f.loop(start, stop, carry=sums) as blocks:
                     here = f.load_index(position, blocks.index)
                     ahead = f.load_index(position, f.add(blocks.index, _BLOCKS_AHEAD))
-                    block = f.at(strip, f.mul(here, 4 * r * c))
-                    coming = f.at(strip, f.mul(ahead, 4 * r * c))
+                    block = f.at(strip, f.mul(here, unit * r * c))
+                    coming = f.at(strip, f.mul(ahead, unit * r * c))
                     x = f.at(panel, f.mul(f.load_index(col, blocks.index), 4 * self.columns * c))
-                    blocks.carry(self._block(f, x, block, coming, blocks.values))
+                    blocks.carry(self._block(f, x, block, coming, wide, blocks.values))
                 target = f.at(stage, f.mul(row, 4 * self.columns))
                 for i, value in enumerate(blocks.results):
                     f.store(value, f.at(target, 4 * self.lanes * i), align=4 * self.lanes)
@@ -122,7 +126,7 @@ class PanelKernel(TileKernel):
         """Ask for lines of y that the band will be stored to, a share for each group of rows."""
         if not self.y_by_rows:
             return
-        a_line = 64 // 4
+        a_line = 64 // self.numbers.y.size
         shares = max(1, a_line // self.tile_rows)  # groups of rows that share the lines
         share = self.columns // shares
         line = f.mul(f.div(row, a_line), 64)
@@ -133,31 +137,54 @@ class PanelKernel(TileKernel):
             target = f.at(target, stride)
 
     def _block(
-        self, f: Function, x: Value, block: Value, coming: Value, sums: list[Value]
+        self,
+        f: Function,
+        x: Value,
+        block: Value,
+        coming: Value,
+        wide: Value | None,
+        sums: list[Value],
     ) -> list[Value]:
         """Multiply R rows of one block, all its c columns, with c rows of the panel."""
         r, c = self.block
         step = next(s for s in range(min(c, self.unroll), 0, -1) if c % s == 0)
         if step == c:
-            return self._columns(f, x, block, coming, sums, c)
+            return self._columns(f, x, block, coming, wide, sums, c)
         with f.loop(0, c, step, carry=sums) as inner:
-            offset = f.mul(inner.index, 4 * (r if self.transposed else 1))
+            offset = f.mul(inner.index, self.numbers.unit_bytes * (r if self.transposed else 1))
             x_row = f.at(x, f.mul(inner.index, 4 * self.columns))
             block, coming = f.at(block, offset), f.at(coming, offset)
-            inner.carry(self._columns(f, x_row, block, coming, inner.values, step))
+            inner.carry(self._columns(f, x_row, block, coming, wide, inner.values, step))
         return inner.results
 
     def _columns(
-        self, f: Function, x: Value, block: Value, coming: Value, sums: list[Value], count: int
+        self,
+        f: Function,
+        x: Value,
+        block: Value,
+        coming: Value,
+        wide: Value | None,
+        sums: list[Value],
+        count: int,
     ) -> list[Value]:
-        """Multiply ``count`` columns of R rows, asking for the same part of the block to come."""
+        """Multiply ``count`` columns of R rows, asking for the same part of the block to come.
+
+        Blocks in a 16-bit format are first widened to the small buffer ``wide``.
+        """
         (r, c), R, T, sums = self.block, self.tile_rows, self.vectors, list(sums)
-        offset = {
-            (i, j): 4 * (j * r + i if self.transposed else i * c + j)
-            for i in range(R)
-            for j in range(count)
-        }
+        unit = self.numbers.unit_bytes
+        down, across = (1, r) if self.transposed else (c, 1)  # units between rows, and columns
+        offset = {(i, j): unit * (i * down + j * across) for i in range(R) for j in range(count)}
         lines = sorted({64 * (byte // 64) for byte in offset.values()})
+        if wide is not None:
+            runs, length = (count, R) if self.transposed else (R, count)
+            between = unit * (across if self.transposed else down)
+            for run in range(runs):
+                source, target = f.at(block, between * run), f.at(wide, 4 * length * run)
+                widen(f, self.numbers.values, source, target, length)
+            down, across = (1, R) if self.transposed else (count, 1)
+            offset = {(i, j): 4 * (i * down + j * across) for i in range(R) for j in range(count)}
+            block = wide
         for j in range(count):
             for line in lines[j::count]:
                 f.prefetch(f.at(coming, line))
@@ -168,7 +195,8 @@ class PanelKernel(TileKernel):
             for i in range(R):
                 w = f.splat(f.load("float", f.at(block, offset[i, j])), self.lanes)
                 for t in range(T):
-                    sums[i * T + t] = f.fma(xs[t], w, sums[i * T + t])
+                    s = i * T + t
+                    sums[s] = multiply_add(f, self.numbers, xs[t], w, sums[s])
         return sums
 
 

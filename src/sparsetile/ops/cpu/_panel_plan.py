@@ -1,14 +1,15 @@
 """The plan of a product by the panel kernel."""
 
-from functools import cache
-
+import torch
 from torch import Tensor
 
+from sparsetile.ops.cpu._arrange import Arrangement
 from sparsetile.ops.cpu._index import Index
 from sparsetile.ops.cpu._isa import host
 from sparsetile.ops.cpu._jit import load
+from sparsetile.ops.cpu._number import Numbers
 from sparsetile.ops.cpu._panel import LAYOUT, PanelKernel
-from sparsetile.ops.cpu._product import SKEW, Prepared, ProductPlan
+from sparsetile.ops.cpu._product import SKEW, Ends, Prepared, ProductPlan
 
 _PACK_STEP = 256  # panel rows a packing task writes
 
@@ -17,28 +18,44 @@ class PanelPlan(ProductPlan):
     """Blocks of eight rows and more; every column of the dense operand serves R rows at once."""
 
     def __init__(
-        self, index: Index, block: tuple[int, int], shape: tuple[int, int], transposed: bool
+        self,
+        index: Index,
+        block: tuple[int, int],
+        shape: tuple[int, int],
+        transposed: bool,
+        numbers: Numbers,
     ) -> None:
-        super().__init__(index, block, shape, transposed)
+        super().__init__(index, block, shape, transposed, numbers)
         self.index = index
+        self._arrangement = None
+        if transposed and numbers.pairs:  # numbers of a pair lie a row apart
+            every = torch.arange(index.nnzb, dtype=torch.int32)
+            stored = block[::-1]
+            self._arrangement = Arrangement(stored, numbers.values, "pair", every, index.nnzb)
 
-    def prepare(self, vectors: int, x_by_rows: bool, y_by_rows: bool) -> Prepared:
+    def arranged(self, values: Tensor) -> tuple[int, object]:
+        """Return where the kernel finds the blocks."""
+        if self._arrangement is None:
+            return values.data_ptr(), values
+        return self._arrangement.of(values)
+
+    def prepare(self, vectors: int, ends: Ends) -> Prepared:
         """Compile the kernel for one tile width and layout, and fill in its arguments."""
         isa, (rows, inner) = host(), self.block
+        per_unit = self.numbers.per_unit
         kernel = PanelKernel(
             lanes=isa.lanes,
-            block=self.block,
+            numbers=self.numbers,
+            block=(rows, inner // per_unit),
             tile_rows=tile_rows(rows, vectors, isa.registers),
             vectors=vectors,
             transposed=self.transposed,
-            x_by_rows=x_by_rows,
-            y_by_rows=y_by_rows,
+            **ends._asdict(),
         )
-        height = -(-max(1, -(-self.k // inner) * inner) // isa.lanes) * isa.lanes
+        units = max(1, -(-self.k // inner)) * inner // per_unit
+        height = -(-units // isa.lanes) * isa.lanes
         panel_bytes = height * kernel.row_bytes + SKEW
-        template = LAYOUT.new()
-        LAYOUT.fill(
-            template,
+        template = LAYOUT.new(
             k=self.k,
             m=self.m,
             height=height,
@@ -52,7 +69,7 @@ class PanelPlan(ProductPlan):
         )
         return Prepared(
             layout=LAYOUT,
-            workers=_compiled(kernel),
+            workers=load(kernel, ["whole", "pack", "rows"]),
             template=template,
             columns=kernel.columns,
             panel_bytes=panel_bytes,
@@ -68,11 +85,6 @@ class PanelPlan(ProductPlan):
         """Cut the rows into parts for several threads: how many, and where they begin."""
         parts = 4 * threads  # a counter hands them out: threads of uneven speed even out
         return parts, self.index.bounds(parts)
-
-
-@cache
-def _compiled(kernel: PanelKernel) -> dict[str, int]:
-    return load(kernel.ir(), ["whole", "pack", "rows"])
 
 
 def tile_rows(rows: int, vectors: int, registers: int) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sparsetile.ops.cpu._call import Layout
 from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector
+from sparsetile.ops.cpu._number import Numbers, multiply_add, widen
 from sparsetile.ops.cpu._tiles import INTEGERS, POINTERS, Fields, TileKernel
 
 LAYOUT = Layout(
@@ -22,16 +23,32 @@ _STEPS_AHEAD = 16
 _ROW_AHEAD = 192
 
 
-def how_read(block: tuple[int, int], transposed: bool) -> str:
+def how_read(block: tuple[int, int], transposed: bool, numbers: Numbers) -> str:
     """Say how a kernel finds its blocks.
 
     By "rows": those of a row lie one after the other among the values. For the transpose they do
     not: blocks that fill cache lines are then read where they lie, each by its own position
-    ("slots"); smaller ones are gathered into sliced order first ("packed").
+    ("slots"); smaller ones, and pairs, which lie the wrong way round, are arranged in sliced order
+    first ("packed"). So are 16-bit blocks too small to be widened together.
+
+    Args:
+        block: Rows and inner units of a block as it is multiplied.
+        transposed: Whether blocks are stored (inner, rows).
+        numbers: The formats of the operands.
     """
+    area = block[0] * block[1]
+    if (numbers.widens and area < 4) or (transposed and numbers.pairs):
+        return "packed"
     if not transposed:
         return "rows"
-    return "slots" if 4 * block[0] * block[1] >= 64 else "packed"
+    return "slots" if numbers.unit_bytes * area >= 64 else "packed"
+
+
+def packed_as(transposed: bool, numbers: Numbers) -> str:
+    """Say what becomes of blocks that are arranged in sliced order."""
+    if numbers.widens:
+        return "widen"
+    return "pair" if transposed and numbers.pairs else "copy"
 
 
 @dataclass(frozen=True)
@@ -39,17 +56,30 @@ class SlicedKernel(TileKernel):
     """What distinguishes one compiled sliced kernel from another."""
 
     lanes: int
-    block: tuple[int, int]  # (rows, inner) of a block as it is multiplied
+    numbers: Numbers
+    block: tuple[int, int]  # (rows, inner units) of a block as it is multiplied
     slice_rows: int  # S block rows
     vectors: int  # T
     transposed: bool  # blocks are stored (inner, rows)
     x_by_rows: bool
     y_by_rows: bool
+    activation: str = ""
 
     @property
     def reading(self) -> str:
         """How blocks are found: by "rows", "slots", or "packed"."""
-        return how_read(self.block, self.transposed)
+        return how_read(self.block, self.transposed, self.numbers)
+
+    @property
+    def widens(self) -> bool:
+        """Whether blocks come in a 16-bit format and are widened as they are used."""
+        return self.numbers.widens and self.reading != "packed"
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a block as the kernel reads it."""
+        unit = self.numbers.unit_bytes if self.widens else 4
+        return unit * self.block[0] * self.block[1]
 
     def stage_bytes(self, chunk_rows: int) -> int:
         """Bytes of a stage: a chunk, rows for padding, and what the transposing store reads on."""
@@ -68,8 +98,9 @@ class SlicedKernel(TileKernel):
     ) -> None:
         """Emit the packing of one k-block of a tile's panel."""
         first = f.mul(stretch, a["k_block"])
-        x = f.at(x, f.mul(first, i64(4) if self.x_by_rows else a["x_stride"]))
-        left = f.sub(a["k"], first)
+        number = f.mul(first, self.numbers.per_unit)
+        step = i64(self.numbers.x.size) if self.x_by_rows else a["x_stride"]
+        x, left = f.at(x, f.mul(number, step)), f.sub(a["k"], number)
         target = f.at(panel, f.mul(first, self.row_bytes))
         f.call("pack_tile", x, a["x_stride"], n, i64(0), a["k_block"], left, target)
 
@@ -118,7 +149,7 @@ class SlicedKernel(TileKernel):
         """Multiply what one chunk holds in one k-block."""
         entry = f.mul(f.add(f.mul(chunk, a["k_blocks"]), block), 3)
         first, last, slot = (f.load_index(a["table"], f.add(entry, i), bits=64) for i in range(3))
-        size = {"rows": 0, "slots": 4, "packed": 4 * self.block[0] * self.block[1]}[self.reading]
+        size = {"rows": 0, "slots": 4, "packed": self.block_bytes}[self.reading]
         stream = f.at(a["values" if self.reading == "packed" else "stream"], f.mul(slot, size))
         index, tables = f.at(a["index"], f.mul(slot, 2)), (a["lengths"], a["rows"])
         f.call("core", panel, stage, first, last, *tables, index, stream, a["values"])
@@ -132,12 +163,13 @@ class SlicedKernel(TileKernel):
         positions of the blocks slot by slot; or the blocks themselves.
         """
         S, T, v = self.slice_rows, self.vectors, vector(self.lanes)
-        height = self.block[0]
+        height, area = self.block[0], self.block[0] * self.block[1]
         args = [("panel", "ptr noalias readonly"), ("stage", "ptr noalias"), ("first", "i64")]
         args += [("last", "i64"), ("lengths", "ptr noalias readonly")]
         args += [(name, "ptr noalias readonly") for name in ("rows", "index", "stream", "values")]
         f = Function("core", args, internal=True)
         panel, stage, first, last, lengths, rows, index, stream, values = f.args
+        wide = f.scratch(4 * S * area) if self.widens else None
         with f.loop(first, last, carry=[index, stream]) as slices:
             length, following = f.load_index(lengths, slices.index), f.add(slices.index, 1)
             targets, sums = self._targets(f, stage, rows, slices.index), []
@@ -151,6 +183,8 @@ class SlicedKernel(TileKernel):
             with f.loop(0, length, carry=[*slices.values, *sums]) as loop:
                 index, here, *sums = loop.values
                 blocks, here = reader(loop.index, here)
+                if wide is not None:
+                    blocks = self._widened(f, blocks, wide)
                 sums = self._multiply(f, panel, index, blocks, sums)
                 loop.carry([f.at(index, 2 * S), here, *sums])
             slices.carry(loop.results[:2])
@@ -173,7 +207,7 @@ class SlicedKernel(TileKernel):
         self, f: Function, slice_: Value, following: Value, stream: Value, values: Value
     ) -> Callable[[Value, Value], tuple[list[Value], Value]]:
         """Prepare a slice; return what emits a step's S blocks and the next place of the stream."""
-        size, S = 4 * self.block[0] * self.block[1], self.slice_rows
+        size, S = self.block_bytes, self.slice_rows
 
         def packed(_: Value, here: Value) -> tuple[list[Value], Value]:
             for line in range(0, S * size, 64):
@@ -213,6 +247,14 @@ class SlicedKernel(TileKernel):
 
         return by_rows
 
+    def _widened(self, f: Function, blocks: list[Value], wide: Value) -> list[Value]:
+        """Widen blocks to a small buffer."""
+        area = self.block[0] * self.block[1]
+        targets = [f.at(wide, 4 * area * u) for u in range(len(blocks))]
+        for block, target in zip(blocks, targets, strict=True):
+            widen(f, self.numbers.values, block, target, area)
+        return targets
+
     def _multiply(
         self, f: Function, panel: Value, index: Value, blocks: list[Value], sums: list[Value]
     ) -> list[Value]:
@@ -230,5 +272,5 @@ class SlicedKernel(TileKernel):
                     w = f.splat(f.load("float", f.at(block, 4 * place)), self.lanes)
                     for t in range(T):
                         s = (u * height + i) * T + t
-                        sums[s] = f.fma(xs[t], w, sums[s])
+                        sums[s] = multiply_add(f, self.numbers, xs[t], w, sums[s])
         return sums

@@ -1,16 +1,15 @@
 """The plan of a product by the sliced kernel."""
 
-from functools import cache
-
 import torch
 from torch import Tensor
 
-from sparsetile.ops.cpu._gather import gather
+from sparsetile.ops.cpu._arrange import Arrangement
 from sparsetile.ops.cpu._index import Index
 from sparsetile.ops.cpu._isa import host
 from sparsetile.ops.cpu._jit import load
-from sparsetile.ops.cpu._product import SKEW, Prepared, ProductPlan
-from sparsetile.ops.cpu._sliced import LAYOUT, SlicedKernel, how_read
+from sparsetile.ops.cpu._number import Numbers
+from sparsetile.ops.cpu._product import SKEW, Ends, Prepared, ProductPlan
+from sparsetile.ops.cpu._sliced import LAYOUT, SlicedKernel, how_read, packed_as
 from sparsetile.ops.cpu._slices import slices_of
 
 _SLICE_BYTES = 52 << 10  # measured: a little spill into the second cache costs less than short rows
@@ -34,32 +33,42 @@ class SlicedPlan(ProductPlan):
         block: tuple[int, int],
         shape: tuple[int, int],
         transposed: bool,
+        numbers: Numbers,
         columns: int,
     ) -> None:
-        super().__init__(index, block, shape, transposed)
-        self._together, self._vectors, k_block = tile_of(block, index, self.k, columns)
-        slices = slices_of(index, block, self.k, k_block, self._together)
-        by_rows = how_read(block, transposed) == "rows"
-        self._slices = slices.without("repeated", "source" if by_rows else "starts")
+        super().__init__(index, block, shape, transposed, numbers)
+        height, width = block
+        self._units = units = (height, width // numbers.per_unit)
+        k = -(-self.k // numbers.per_unit)
+        self._together, self._vectors, k_block = tile_of(units, index, k, columns)
+        slices = slices_of(index, units, k, k_block, self._together)
+        self._reading = how_read(units, transposed, numbers)
+        unused = "source" if self._reading == "rows" else "starts"
+        self._slices = slices.without("repeated", unused)
         self._chunks = torch.arange(self._slices.chunks + 1)
+        self._arrangement = Arrangement(
+            (width, height) if transposed else block,
+            numbers.values,
+            packed_as(transposed, numbers),
+            self._slices.source,
+            self._slices.slots,
+        )
 
-    def prepare(self, vectors: int, x_by_rows: bool, y_by_rows: bool) -> Prepared:
+    def prepare(self, vectors: int, ends: Ends) -> Prepared:
         """Compile the kernel for one tile width and layout, and fill in its arguments."""
         slices = self._slices
         kernel = SlicedKernel(
             host().lanes,
-            self.block,
+            self.numbers,
+            self._units,
             self._together,
             vectors,
             self.transposed,
-            x_by_rows,
-            y_by_rows,
+            *ends,
         )
         panel_bytes = slices.k_blocks * slices.k_block * kernel.row_bytes + SKEW
         stage_bytes = kernel.stage_bytes(slices.chunk_rows)
-        template = LAYOUT.new()
-        LAYOUT.fill(
-            template,
+        template = LAYOUT.new(
             **slices.fields(),
             k=self.k,
             m=self.m,
@@ -69,11 +78,11 @@ class SlicedPlan(ProductPlan):
             chunk_rows=slices.chunk_rows,
             panel_bytes=panel_bytes,
             stage_bytes=stage_bytes,
-            stream=self._stream(kernel.reading),
+            stream=self._stream(),
         )
         return Prepared(
             layout=LAYOUT,
-            workers=_compiled(kernel),
+            workers=load(kernel, ["whole", "pack", "rows"]),
             template=template,
             columns=kernel.columns,
             panel_bytes=panel_bytes,
@@ -81,17 +90,17 @@ class SlicedPlan(ProductPlan):
             pack_tasks=slices.k_blocks,
         )
 
-    def _stream(self, reading: str) -> int:
+    def _stream(self) -> int:
         """Return what goes along with the slices; see the kernel."""
-        if reading == "rows":
+        if self._reading == "rows":
             return self._slices.starts.data_ptr()
-        return self._slices.source.data_ptr() if reading == "slots" else 0
+        return self._slices.source.data_ptr() if self._reading == "slots" else 0
 
-    def values_address(self, values: Tensor) -> int:
-        """Return where the kernel finds the blocks, having gathered them if it must."""
-        if how_read(self.block, self.transposed) != "packed":
-            return values.data_ptr()
-        return gather(values, self._slices.source, self._slices.slots)
+    def arranged(self, values: Tensor) -> tuple[int, object]:
+        """Return where the kernel finds the blocks, in sliced order if it must."""
+        if self._reading != "packed":
+            return values.data_ptr(), values
+        return self._arrangement.of(values)
 
     def widest(self) -> int:
         """Vectors of the widest tile."""
@@ -100,11 +109,6 @@ class SlicedPlan(ProductPlan):
     def parts(self, threads: int) -> tuple[int, Tensor]:
         """Cut the rows into parts for several threads: the chunks."""
         return self._slices.chunks, self._chunks
-
-
-@cache
-def _compiled(kernel: SlicedKernel) -> dict[str, int]:
-    return load(kernel.ir(), ["whole", "pack", "rows"])
 
 
 def is_few(columns: int) -> bool:

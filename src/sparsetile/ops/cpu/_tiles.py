@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 
 from sparsetile.ops.cpu._call import Layout
 from sparsetile.ops.cpu._emit import Function, Value, i64
-from sparsetile.ops.cpu._pack import pack_columns, pack_rows, unpack_columns, unpack_rows
+from sparsetile.ops.cpu._number import Numbers
+from sparsetile.ops.cpu._pack import Packing, Unpacking
 
 INTEGERS = (
     "tasks column_tiles group n k m x_stride x_batch y_stride y_batch panel_bytes stage_bytes "
@@ -28,9 +29,11 @@ class TileKernel(ABC):
     """
 
     lanes: int
+    numbers: Numbers
     vectors: int
     x_by_rows: bool  # x is [n, k] with k contiguous, else [k, n] with n contiguous
     y_by_rows: bool  # the same of y: [n, m], else [m, n]
+    activation: str  # what becomes of the sums; nothing where empty
 
     @property
     def columns(self) -> int:
@@ -70,26 +73,27 @@ class TileKernel(ABC):
 
     def ends(self) -> list[Function]:
         """Write the functions ``pack_tile`` and ``unpack``."""
-        pack = pack_rows if self.x_by_rows else pack_columns
-        unpack = unpack_rows if self.y_by_rows else unpack_columns
+        numbers = self.numbers
+        pack = Packing(self.lanes, self.vectors, numbers.x, numbers.pairs)
+        unpack = Unpacking(self.lanes, self.vectors, numbers.y, numbers.rounds, self.activation)
         return [
-            pack("pack_tile", self.lanes, self.vectors),
-            unpack("unpack", self.lanes, self.vectors),
+            (pack.rows if self.x_by_rows else pack.columns)("pack_tile"),
+            (unpack.rows if self.y_by_rows else unpack.columns)("unpack"),
         ]
 
     def tile(self, f: Function, a: Fields, tile: Value) -> tuple[Value, Value, Value]:
         """Find where a column tile lies: x, y, and how many columns of it exist."""
         per_batch = f.div(f.add(a["n"], self.columns - 1), self.columns)
         batch, column = f.div(tile, per_batch), f.mul(f.rem(tile, per_batch), self.columns)
-        x_step = a["x_stride"] if self.x_by_rows else i64(4)
-        y_step = a["y_stride"] if self.y_by_rows else i64(4)
+        x_step = a["x_stride"] if self.x_by_rows else i64(self.numbers.x.size)
+        y_step = a["y_stride"] if self.y_by_rows else i64(self.numbers.y.size)
         x = f.at(f.at(a["x"], f.mul(batch, a["x_batch"])), f.mul(column, x_step))
         y = f.at(f.at(a["y"], f.mul(batch, a["y_batch"])), f.mul(column, y_step))
         return x, y, f.least(f.sub(a["n"], column), self.columns)
 
     def row_step(self, a: Fields) -> Value:
         """Bytes from one row of the result to the next."""
-        return i64(4) if self.y_by_rows else a["y_stride"]
+        return i64(self.numbers.y.size) if self.y_by_rows else a["y_stride"]
 
     def workers(self, layout: Layout) -> list[Function]:
         """Write the functions that threads run."""

@@ -1,0 +1,136 @@
+"""Finding the plan of a product or a sampling: made once per pattern, found again in a moment."""
+
+import weakref
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sparsetile.ops.cpu._dot_plan import DotPlan
+from sparsetile.ops.cpu._index import Index, index_of
+from sparsetile.ops.cpu._isa import host
+from sparsetile.ops.cpu._memo import TensorMemo
+from sparsetile.ops.cpu._number import numbers_of
+from sparsetile.ops.cpu._outer_plan import OuterPlan
+from sparsetile.ops.cpu._panel_plan import PanelPlan
+from sparsetile.ops.cpu._product import ProductPlan
+from sparsetile.ops.cpu._sample import SamplePlan
+from sparsetile.ops.cpu._sliced_plan import SlicedPlan, is_few
+
+Size = tuple[int, int]
+
+_indexes: TensorMemo[Index] = TensorMemo(most=512)
+_products: TensorMemo[ProductPlan] = TensorMemo(most=512)
+_samples: TensorMemo[SamplePlan] = TensorMemo(most=512)
+
+
+class Found(NamedTuple):
+    """A plan, and the name of its kernel; no plan where no block is stored."""
+
+    plan: ProductPlan | None
+    name: str
+
+
+class _Recent(NamedTuple):
+    """What was found for a call, valid as long as both tensors are the same, unchanged."""
+
+    crow: "weakref.ref[Tensor]"
+    col: "weakref.ref[Tensor]"
+    versions: tuple[int, int]
+    found: Found
+
+
+# In front of the memo, which asks more: one entry for each way that a pattern is used.
+_recent: dict[object, _Recent] = {}
+_MOST_RECENT = 1024
+
+
+def find_product(
+    op: str,
+    values: Tensor,
+    crow: Tensor,
+    col: Tensor,
+    dtype: torch.dtype,
+    shape: Size,
+    transpose: bool,
+    columns: int,
+) -> Found:
+    """Find the plan of a product by W, or by Wᵀ, with so many columns of the given format."""
+    few, stored = is_few(columns), values.dtype
+    _, r, c = values.shape
+    key = (op, id(crow), id(col), r, c, shape, transpose, dtype, stored, few)
+    recent = _recent.get(key)
+    if (
+        recent is not None
+        and recent.crow() is crow
+        and recent.col() is col
+        and recent.versions == (crow._version, col._version)
+    ):
+        return recent.found
+    found = _find_product(op, (r, c), crow, col, (dtype, stored), shape, transpose, columns)
+    if not (crow.is_inference() or col.is_inference()):
+        if len(_recent) >= _MOST_RECENT:
+            _recent.clear()
+        versions = (crow._version, col._version)
+        _recent[key] = _Recent(weakref.ref(crow), weakref.ref(col), versions, found)
+    return found
+
+
+def _find_product(
+    op: str,
+    stored: Size,
+    crow: Tensor,
+    col: Tensor,
+    dtypes: tuple[torch.dtype, torch.dtype],
+    shape: Size,
+    transpose: bool,
+    columns: int,
+) -> Found:
+    block, matrix = (stored[::-1], shape[::-1]) if transpose else (stored, shape)
+    numbers = numbers_of(host(), *dtypes, inner=block[1])
+    way = "_t" if transpose else ""
+    name = f"cpu:{op}_{numbers.name}_b{stored[0]}x{stored[1]}{way}"
+    if len(col) == 0:
+        return Found(None, f"{name}/empty")
+    sliced = block[0] < 8 and block[1] <= 32
+
+    def make() -> ProductPlan:
+        index = _index(crow, col, -(-shape[1] // stored[1]), transpose=transpose)
+        if sliced:
+            return SlicedPlan(index, block, matrix, transpose, numbers, columns)
+        return PanelPlan(index, block, matrix, transpose, numbers)
+
+    few = sliced and is_few(columns)
+    plan = _products.get((crow, col), (stored, shape, transpose, dtypes, few), make)
+    return Found(plan, f"{name}/{_kind(plan)}")
+
+
+def find_sample(
+    crow: Tensor, col: Tensor, blocksize: Size, shape: Size, dtype: torch.dtype
+) -> tuple[SamplePlan | None, str]:
+    """Find the plan of sampling at a pattern, and the name of its kernel."""
+    r, c = blocksize
+    by_dots = r * c in (1, 2, 4)
+    numbers = numbers_of(host(), dtype, dtype, inner=1 if by_dots else 2)
+    name = f"cpu:sddmm_{numbers.name}_b{r}x{c}"
+    if len(col) == 0:
+        return None, f"{name}/empty"
+
+    def make() -> SamplePlan:
+        index = _index(crow, col, -(-shape[1] // c), transpose=False)
+        return (DotPlan if by_dots else OuterPlan)(index, blocksize, shape, numbers)
+
+    plan = _samples.get((crow, col), (blocksize, shape, dtype), make)
+    return plan, f"{name}/{_kind(plan)}"
+
+
+def _index(crow: Tensor, col: Tensor, block_columns: int, *, transpose: bool) -> Index:
+    return _indexes.get(
+        (crow, col),
+        (block_columns, transpose),
+        lambda: index_of(crow, col, block_columns, transpose=transpose),
+    )
+
+
+def _kind(plan: object) -> str:
+    return type(plan).__name__.removesuffix("Plan").lower()
