@@ -3,12 +3,13 @@
 import enum
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from sparsetile.bench import _cli_plot
+from sparsetile.bench import _cli_bench, _cli_plot
 from sparsetile.bench._errors import CommandError, is_own_check, one_line, require_extras
+from sparsetile.bench._terminal import STOPPED, show, warn, writable
 
 app = typer.Typer(
     name="sparsetile",
@@ -18,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+_cli_bench.add_to(app)
 _cli_plot.add_to(app)
 
 Seed = Annotated[int, typer.Option(min=0, help="Decides everything that is drawn at random.")]
@@ -26,7 +28,6 @@ Threads = Annotated[
 ]
 Rows = Annotated[int, typer.Option("--rows", "-n", min=1, help="Rows of the batch.")]
 Seconds = Annotated[float, typer.Option(min=0.1, help="Seconds to measure for.")]
-_STOPPED = 130
 
 
 class ObjectiveName(enum.StrEnum):
@@ -52,7 +53,7 @@ def run() -> int:
         return done.code if isinstance(done.code, int) else 1
     except KeyboardInterrupt:
         print("sparsetile: stopped", file=sys.stderr)
-        return _STOPPED
+        return STOPPED
     return 0
 
 
@@ -115,7 +116,7 @@ def table(
     ops = [name.strip() for name in op.split(",")]
     if unknown := [name for name in ops if name not in _layers.OPS]:
         raise CommandError(f"--op has {unknown[0]!r}; it takes {', '.join(_layers.OPS)}")
-    _writable(output)
+    writable(output)
     _set_threads(threads)
     neighbours = Neighbours()
     with Stop() as stop, Waiting("Timing layers", seconds) as waiting:
@@ -132,13 +133,13 @@ def table(
             )
         )
     busy = neighbours.warning()
-    _show(_layers.layer_table(measured, layers))
-    _warn(busy)
+    show(_layers.layer_table(measured, layers))
+    warn(busy)
     if output is not None:
         write_csv(output, COLUMNS, (row.row() for row in measured))
         print(output)
     if stop.requested:
-        raise typer.Exit(_STOPPED)
+        raise typer.Exit(STOPPED)
 
 
 @app.command()
@@ -166,7 +167,7 @@ def picture(
     if output.suffix not in (".svg", ".png", ".pdf"):
         raise CommandError(f"--output {output}: the name must end in .svg, .png or .pdf")
     blocksizes, densities = _blocksizes(blocksize), _densities(density)
-    _writable(output)
+    writable(output)
     _set_threads(threads)
     neighbours = Neighbours()
     with Stop() as stop, Waiting("Timing products", seconds) as waiting:
@@ -179,11 +180,11 @@ def picture(
             seed=seed,
             stop=waiting.between(lambda: stop.requested),
         )
-    _warn(neighbours.warning())
+    warn(neighbours.warning())
     for path in _picture.write_picture(output, measured, seed=seed):
         print(path)
     if stop.requested:
-        raise typer.Exit(_STOPPED)
+        raise typer.Exit(STOPPED)
 
 
 @app.command()
@@ -270,8 +271,8 @@ def demo(
         _set_threads(threads)
         results = Results(settings.described(), _facts())
         _show_facts(results.facts)
-        _demo.time_table(settings, results, lambda: stop.requested, _show)
-        _warn(results.busy)
+        _demo.time_table(settings, results, lambda: stop.requested, show)
+        warn(results.busy)
         trained = _demo.train(settings, results, deadline, lambda: stop.requested)
         if trained is not None:
             _demo.finish(settings, results, trained, output)
@@ -290,7 +291,7 @@ def demo(
     if results.reloaded is False:
         raise CommandError(f"the model in {output} does not read back as it was written")
     if stop.requested:
-        raise typer.Exit(_STOPPED)
+        raise typer.Exit(STOPPED)
 
 
 def _facts() -> dict[str, str]:
@@ -309,22 +310,7 @@ def _show_facts(facts: dict[str, str]) -> None:
     shown = Table.grid(padding=(0, 2))
     for name, value in facts.items():
         shown.add_row(name, value)
-    _show(shown)
-
-
-def _show(what: Any) -> None:
-    from rich.console import Console
-
-    console = Console()
-    if not console.is_terminal:
-        # A pipe has no width: let long lines be, so that a file keeps whole cells.
-        console = Console(width=160)
-    console.print(what)
-
-
-def _warn(sentence: str) -> None:
-    if sentence:
-        print(f"sparsetile: {sentence}", file=sys.stderr)
+    show(shown)
 
 
 def _set_threads(threads: int | None) -> None:
@@ -356,12 +342,3 @@ def _whole(flag: str, number: float) -> bool:
     if number != int(number):
         raise CommandError(f"{flag} {number:g}: must be a whole number")
     return True
-
-
-def _writable(path: Path | None) -> None:
-    if path is None:
-        return
-    if path.is_dir() or not path.parent.is_dir():
-        raise CommandError(
-            f"--output {path}: must be a file in a folder that exists; make {path.parent} first"
-        )

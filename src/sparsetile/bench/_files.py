@@ -1,6 +1,7 @@
 """Files that are either whole or not there."""
 
 import csv
+import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,22 +16,25 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file under another name, then give it its own."""
     half = path.with_name(f".{path.name}.{os.getpid()}.part")
-    half.write_bytes(data)
-    half.replace(path)
+    try:
+        half.write_bytes(data)
+        half.replace(path)
+    finally:
+        half.unlink(missing_ok=True)
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     """Write rows as a CSV file with a header; a missing value is an empty cell."""
-    half = path.with_name(f".{path.name}.{os.getpid()}.part")
-    with half.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({c: _cell(row[c]) for c in columns})
-    half.replace(path)
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({c: cell_text(row[c]) for c in columns})
+    write_text(path, file.getvalue())
 
 
-def _cell(value: Any) -> Any:
+def cell_text(value: Any) -> Any:
+    """A value as a CSV holds it: six digits of a float."""
     return f"{value:.6g}" if isinstance(value, float) else value
 
 

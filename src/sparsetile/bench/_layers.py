@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 
 from sparsetile.bench._measure import Measurement, interleave
-from sparsetile.matrix import Pattern, random_pattern
-from sparsetile.ops import last_kernel, linear, sddmm
+from sparsetile.bench._peers_own import sparse_call
+from sparsetile.bench._peers_torch import dense_call
+from sparsetile.matrix import random_pattern
+from sparsetile.ops import last_kernel, linear
 
 FORWARD, WITH_GRAD, DX, DVALUES = "linear", "linear+grad", "dx", "dvalues"
 OPS = {
@@ -105,7 +105,7 @@ def _time_layer(
     x = torch.randn(rows, layer.k, generator=generator)
     g = torch.randn(rows, layer.m, generator=generator)
     w = torch.randn(layer.m, layer.k, generator=generator) / layer.k**0.5
-    calls: dict[str, Callable[[], object]] = {"dense": _dense(x, w, g, op)}
+    calls: dict[str, Callable[[], object]] = {"dense": dense_call(op, x, w, g)}
     known: dict[str, dict[str, Any]] = {"dense": {}}
     for blocksize in blocksizes:
         for density in densities:
@@ -117,7 +117,7 @@ def _time_layer(
                 layer.m, layer.k, blocksize=blocksize, density=density, seed=seed
             )
             values = torch.randn(pattern.nnzb, blocksize, blocksize, generator=generator)
-            call = _sparse(pattern, x, values, g, op)
+            call = sparse_call(op, pattern, x, values, g)
             call()
             backend, _, kernel = last_kernel().partition(":")
             name = f"{blocksize}/{density}"
@@ -143,25 +143,6 @@ def _time_layer(
         )
 
 
-def _dense(x: Tensor, w: Tensor, g: Tensor, op: str) -> Callable[[], object]:
-    if op == DX:
-        return lambda: g @ w
-    if op == DVALUES:
-        return lambda: g.t() @ x
-    return _call(F.linear, x, w, g, op)
-
-
-def _sparse(
-    pattern: Pattern, x: Tensor, values: Tensor, g: Tensor, op: str
-) -> Callable[[], object]:
-    if op == DX:
-        indices = (pattern.crow_indices, pattern.col_indices)
-        return lambda: torch.ops.sparsetile.linear(g, values, *indices, None, *pattern.shape, True)
-    if op == DVALUES:
-        return lambda: sddmm(g.t(), x, pattern)
-    return _call(lambda x, values: linear(x, values, pattern), x, values, g, op)
-
-
 def op_runs_slowly(blocksize: int, flops: float) -> bool:
     """True when a product of this size has no fast kernel and would take minutes."""
     if flops < _REFERENCE_LIMIT:
@@ -169,15 +150,6 @@ def op_runs_slowly(blocksize: int, flops: float) -> bool:
     pattern = random_pattern(64, 64, blocksize=blocksize, density=1.0, seed=0)
     linear(torch.zeros(64, 64), torch.zeros(pattern.nnzb, blocksize, blocksize), pattern)
     return last_kernel().startswith("reference")
-
-
-def _call(
-    product: Callable[[Tensor, Tensor], Tensor], x: Tensor, w: Tensor, g: Tensor, op: str
-) -> Callable[[], object]:
-    if op == FORWARD:
-        return lambda: product(x, w)
-    x, w = x.clone().requires_grad_(), w.clone().requires_grad_()
-    return lambda: torch.autograd.grad(product(x, w), (x, w), g)
 
 
 def layer_table(rows: Sequence[Measurement], layers: Sequence[Layer] = LAYERS) -> Any:

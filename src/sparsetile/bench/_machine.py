@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -60,10 +61,28 @@ def command() -> str:
     return " ".join(["sparsetile", *sys.argv[1:]])
 
 
-def package_versions() -> dict[str, str]:
+def instruction_set() -> str:
+    """The instruction set of the kernels made here; empty where none can be made."""
+    try:
+        from sparsetile.ops.cpu import instruction_sets
+    except ImportError:
+        return ""
+    return instruction_sets()[0]
+
+
+def package_versions(
+    names: Sequence[str] = (
+        "torch",
+        "numpy",
+        "llvmlite",
+        "transformers",
+        "tokenizers",
+        "matplotlib",
+    ),
+) -> dict[str, str]:
     """Versions of Python, of this package and of what it works with; absent ones are left out."""
     versions = {"sparsetile": __version__, "python": platform.python_version()}
-    for name in ("torch", "numpy", "llvmlite", "transformers", "tokenizers", "matplotlib"):
+    for name in names:
         try:
             versions[name] = version(name)
         except PackageNotFoundError:

@@ -128,7 +128,9 @@ def interleave(
     seconds: float,
     rounds: tuple[int, int] = (2, 30),
     stop: Callable[[], bool] = lambda: False,
-) -> dict[str, list[float]]:
+    clock: Callable[[], Any] | None = None,
+    counts: Mapping[str, int] | None = None,
+) -> dict[str, list[Any]]:
     """Time several calls in turns, so that a busy neighbour slows all of them alike.
 
     A turn calls each case twice and times the second call, as it would run in a loop: no case pays
@@ -139,6 +141,8 @@ def interleave(
         seconds: Time to spend on all of them.
         rounds: Fewest and most timed calls of each.
         stop: Asked before every call; true ends the timing.
+        clock: Gives the time, or an array of several times; that of `clock_name` if not given.
+        counts: How often to call for one timing, for calls too short for the clock; 1 if not given.
 
     Returns:
         The seconds of each call, by name; the lists are equally long.
@@ -148,24 +152,27 @@ def interleave(
         >>> 2 <= len(times["a"]) == len(times["b"]) <= 4
         True
     """
-    clock = time.thread_time if clock_name() == "thread" else time.perf_counter
+    if clock is None:
+        clock = time.thread_time if clock_name() == "thread" else time.perf_counter
     start = time.perf_counter()
     for call in cases.values():
         if stop():
             return {name: [] for name in cases}
         call()
-    times: dict[str, list[float]] = {name: [] for name in cases}
+    times: dict[str, list[Any]] = {name: [] for name in cases}
     for done in range(rounds[1]):
         if done >= rounds[0] and time.perf_counter() - start > seconds:
             break
         turn = []
-        for call in cases.values():
+        for name, call in cases.items():
             if stop():
                 return times
+            number = 1 if counts is None else counts[name]
             call()
             before = clock()
-            call()
-            turn.append(clock() - before)
+            for _ in range(number):
+                call()
+            turn.append((clock() - before) / number)
         for name, spent in zip(cases, turn, strict=True):
             times[name].append(spent)
     return times

@@ -11,6 +11,21 @@ from sparsetile.bench._progress import EVERY, clock_text, say
 _REDRAW = 0.5  # seconds; drawn between the timed calls, never during one
 
 
+def quiet_bar() -> Any:
+    """A bar on stderr that moves when told to only: a thread of its own would disturb timing."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.fields[left]}"),
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+    )
+
+
 class Waiting:
     """Shows on stderr how much of the planned time is over.
 
@@ -26,18 +41,7 @@ class Waiting:
     def __enter__(self) -> "Waiting":
         self._start = self._shown = time.monotonic()
         if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
-
-            # Without its own thread, which would take time from what is timed.
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=30),
-                TextColumn("{task.fields[left]}"),
-                console=Console(stderr=True),
-                auto_refresh=False,
-                transient=True,
-            )
+            self._bar = quiet_bar()
             self._task = self._bar.add_task(self._what, total=self._seconds, left="")
             self._bar.start()
         return self
