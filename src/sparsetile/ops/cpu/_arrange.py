@@ -13,6 +13,7 @@ from sparsetile.ops.cpu._memo import TensorMemo
 from sparsetile.ops.cpu._number import Number, load_pairs_of_rows, widen
 from sparsetile.ops.cpu._scratch import scratch
 from sparsetile.ops.cpu._threads import run, thread_count
+from sparsetile.ops.cpu._transpose import transpose
 
 LAYOUT = Layout(integers="tasks slots", pointers="source values packed")
 _RUN = 4096  # slots of a task
@@ -25,7 +26,8 @@ class ArrangeKernel:
     """What distinguishes one compiled kernel from another.
 
     ``how`` blocks change on the way: "copy" not at all, "widen" to float32, "pair" so that numbers
-    of two successive rows lie side by side.
+    of two successive rows lie side by side, "turn" from rows to columns (16-bit, an even number
+    of rows).
     """
 
     lanes: int
@@ -63,10 +65,12 @@ class ArrangeKernel:
             f.copy(slot, block, self.block_bytes)
         elif self.how == "widen":
             widen(f, self.number, block, slot, self.block[0] * self.block[1])
+        elif self.how == "turn":
+            self._turn(f, block, slot)
         elif self.block[0] <= _UNROLLED:
             for pair in range(self.block[0] // 2):
-                row = 2 * self.number.size * self.block[1] * pair
-                self._pair(f, f.at(block, row), f.at(slot, row))
+                offset = 2 * self.number.size * self.block[1] * pair
+                self._pair(f, f.at(block, offset), f.at(slot, offset))
         else:
             with f.loop(0, self.block[0] // 2) as pairs:
                 row = f.mul(pairs.index, 2 * self.number.size * self.block[1])
@@ -81,6 +85,22 @@ class ArrangeKernel:
             low, high = (f.at(row, self.number.size * done) for row in (rows, following))
             f.store(load_pairs_of_rows(f, lanes, low, high), f.at(target, 4 * done))
             done += lanes
+
+    def _turn(self, f: Function, block: Value, slot: Value) -> None:
+        """Write the columns of a block as rows, two rows by so many columns at a time."""
+        (r, c), size = self.block, self.number.size
+        n = next(n for n in (8, 4, 2, 1) if r % (2 * n) == 0 and c % n == 0)
+        with f.loop(0, r, 2 * n) as rows, f.loop(0, c, n) as columns:
+            start = f.add(f.mul(rows.index, c), columns.index)
+            source = f.at(block, f.mul(start, size))
+            pairs = []
+            for pair in range(n):
+                low = f.at(source, 2 * pair * c * size)
+                pairs.append(load_pairs_of_rows(f, n, low, f.at(low, c * size)))
+            start = f.add(f.mul(columns.index, r), rows.index)
+            target = f.at(slot, f.mul(start, size))
+            for column, turned in enumerate(transpose(f, pairs)):
+                f.store(turned, f.at(target, column * r * size))
 
     def _scatter(self) -> Function:
         f, a = LAYOUT.function("scatter")

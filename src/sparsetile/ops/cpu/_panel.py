@@ -18,7 +18,7 @@ LAYOUT = Layout(
     pointers=POINTERS + "crow col position",
 )
 _BAND = 128  # rows of a stage: it shares the first cache with the panel and the blocks
-_BLOCKS_AHEAD = 4  # far enough for memory, near enough for the first cache
+BLOCKS_AHEAD = 4  # far enough for memory, near enough for the first cache
 
 
 @dataclass(frozen=True)
@@ -96,33 +96,39 @@ class PanelKernel(TileKernel):
 
     def _core(self) -> Function:
         (r, c), R, T, unit = self.block, self.tile_rows, self.vectors, self.numbers.unit_bytes
-        names = ["panel", "first", "last", "stage", "crow", "col", "position", "values", "bias"]
-        f = _function("core", [*names, "y", "y_stride"])
-        panel, first, last, stage, crow, col, position, values, bias, y, y_stride = f.args
+        f, a = core_function()
         wide = f.scratch(4 * R * self.unroll) if self.numbers.widens else None
-        with f.loop(first, last) as rows:
-            start, stop = f.load_index(crow, rows.index), f.load_index(crow, f.add(rows.index, 1))
+        with f.loop(a["first"], a["last"]) as rows:
+            start, stop = (
+                f.load_index(a["crow"], rows.index),
+                f.load_index(a["crow"], f.add(rows.index, 1)),
+            )
             with f.loop(0, r, R) as groups:
-                strip = f.at(values, f.mul(groups.index, unit if self.transposed else unit * c))
-                biases = f.at(bias, f.mul(f.add(f.mul(rows.index, r), groups.index), 4))
+                strip = f.at(
+                    a["values"], f.mul(groups.index, unit if self.transposed else unit * c)
+                )
+                biases = f.at(a["bias"], f.mul(f.add(f.mul(rows.index, r), groups.index), 4))
                 sums = []
                 for i in range(R):
                     sums += [f.splat(f.load("float", f.at(biases, 4 * i)), self.lanes)] * T
-                row = f.add(f.mul(f.sub(rows.index, first), r), groups.index)
-                self._prefetch_result(f, y, y_stride, row)
+                row = f.add(f.mul(f.sub(rows.index, a["first"]), r), groups.index)
+                self.prefetch_result(f, a["y"], a["y_stride"], row)
                 with f.loop(start, stop, carry=sums) as blocks:
-                    here = f.load_index(position, blocks.index)
-                    ahead = f.load_index(position, f.add(blocks.index, _BLOCKS_AHEAD))
+                    here = f.load_index(a["position"], blocks.index)
+                    ahead = f.load_index(a["position"], f.add(blocks.index, BLOCKS_AHEAD))
                     block = f.at(strip, f.mul(here, unit * r * c))
                     coming = f.at(strip, f.mul(ahead, unit * r * c))
-                    x = f.at(panel, f.mul(f.load_index(col, blocks.index), 4 * self.columns * c))
+                    x = f.at(
+                        a["panel"],
+                        f.mul(f.load_index(a["col"], blocks.index), 4 * self.columns * c),
+                    )
                     blocks.carry(self._block(f, x, block, coming, wide, blocks.values))
-                target = f.at(stage, f.mul(row, 4 * self.columns))
+                target = f.at(a["stage"], f.mul(row, 4 * self.columns))
                 for i, value in enumerate(blocks.results):
                     f.store(value, f.at(target, 4 * self.lanes * i), align=4 * self.lanes)
         return f
 
-    def _prefetch_result(self, f: Function, y: Value, stride: Value, row: Value) -> None:
+    def prefetch_result(self, f: Function, y: Value, stride: Value, row: Value) -> None:
         """Ask for lines of y that the band will be stored to, a share for each group of rows."""
         if not self.y_by_rows:
             return
@@ -200,13 +206,17 @@ class PanelKernel(TileKernel):
         return sums
 
 
-_KINDS = {
-    **dict.fromkeys(["n", "first", "last", "y_stride", "m"], "i64"),
-    **dict.fromkeys(["y", "stage"], "ptr noalias"),
+_CORE = {
+    **dict.fromkeys(["panel"], "ptr noalias readonly"),
+    **dict.fromkeys(["first", "last"], "i64"),
+    "stage": "ptr noalias",
+    **dict.fromkeys(["crow", "col", "position", "values", "bias"], "ptr noalias readonly"),
+    "y": "ptr noalias",
+    "y_stride": "i64",
 }
 
 
-def _function(name: str, args: list[str]) -> Function:
-    return Function(
-        name, [(arg, _KINDS.get(arg, "ptr noalias readonly")) for arg in args], internal=True
-    )
+def core_function() -> tuple[Function, Fields]:
+    """Start the function that multiplies a band of block rows with one tile of columns."""
+    f = Function("core", list(_CORE.items()), internal=True)
+    return f, dict(zip(_CORE, f.args, strict=True))

@@ -17,6 +17,8 @@ _PACK_STEP = 256  # panel rows a packing task writes
 class PanelPlan(ProductPlan):
     """Blocks of eight rows and more; every column of the dense operand serves R rows at once."""
 
+    turned = "pair"  # what is done to blocks of pairs for the transpose
+
     def __init__(
         self,
         index: Index,
@@ -27,11 +29,11 @@ class PanelPlan(ProductPlan):
     ) -> None:
         super().__init__(index, block, shape, transposed, numbers)
         self.index = index
-        self._arrangement = None
+        self._arrangement: Arrangement | None = None
         if transposed and numbers.pairs:  # numbers of a pair lie a row apart
             every = torch.arange(index.nnzb, dtype=torch.int32)
             stored = block[::-1]
-            self._arrangement = Arrangement(stored, numbers.values, "pair", every, index.nnzb)
+            self._arrangement = Arrangement(stored, numbers.values, self.turned, every, index.nnzb)
 
     def arranged(self, values: Tensor) -> tuple[int, object]:
         """Return where the kernel finds the blocks."""
@@ -39,19 +41,23 @@ class PanelPlan(ProductPlan):
             return values.data_ptr(), values
         return self._arrangement.of(values)
 
-    def prepare(self, vectors: int, ends: Ends) -> Prepared:
-        """Compile the kernel for one tile width and layout, and fill in its arguments."""
+    def kernel(self, vectors: int, ends: Ends) -> PanelKernel:
+        """Describe the kernel for one tile width and layout."""
         isa, (rows, inner) = host(), self.block
-        per_unit = self.numbers.per_unit
-        kernel = PanelKernel(
+        return PanelKernel(
             lanes=isa.lanes,
             numbers=self.numbers,
-            block=(rows, inner // per_unit),
+            block=(rows, inner // self.numbers.per_unit),
             tile_rows=tile_rows(rows, vectors, isa.registers),
             vectors=vectors,
             transposed=self.transposed,
             **ends._asdict(),
         )
+
+    def prepare(self, vectors: int, ends: Ends) -> Prepared:
+        """Compile the kernel for one tile width and layout, and fill in its arguments."""
+        isa, inner, per_unit = host(), self.block[1], self.numbers.per_unit
+        kernel = self.kernel(vectors, ends)
         units = max(1, -(-self.k // inner)) * inner // per_unit
         height = -(-units // isa.lanes) * isa.lanes
         panel_bytes = height * kernel.row_bytes + SKEW

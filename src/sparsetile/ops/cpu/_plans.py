@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sparsetile.ops.cpu._amx_plan import AmxPlan, fills_tiles
 from sparsetile.ops.cpu._dot_plan import DotPlan
 from sparsetile.ops.cpu._index import Index, index_of
 from sparsetile.ops.cpu._isa import host
@@ -98,6 +99,8 @@ def _find_product(
         index = _index(crow, col, -(-shape[1] // stored[1]), transpose=transpose)
         if sliced:
             return SlicedPlan(index, block, matrix, transpose, numbers, columns)
+        if fills_tiles(host(), block, numbers):
+            return AmxPlan(index, block, matrix, transpose, numbers)
         return PanelPlan(index, block, matrix, transpose, numbers)
 
     few = sliced and is_few(columns)
