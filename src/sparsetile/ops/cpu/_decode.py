@@ -1,37 +1,39 @@
-"""The decode kernel, for few columns: rows of blocks, as they are stored, times columns of x.
+"""The decode kernel, for few columns: blocks as they are stored, times a handful of columns of x.
 
 With so few columns the stored values are read once and hardly used, so memory is what counts: they
-are neither copied nor reordered. A vector runs along a row of a block, or over several rows of a
-narrow one; its products are summed lane by lane along the block row, and only at the end are the
-lanes of a row added up. The columns of x are packed first, block column by block column.
+are neither copied nor reordered. A vector of sums holds, for some rows and all columns, the sums of
+every ``run``-th product along the row (see :class:`Lanes`); values and x are repeated to match on
+their way from memory, which costs nothing. Lanes of one sum are added up only at the end of a row.
 """
 
 from dataclasses import dataclass
 
 from sparsetile.ops.cpu._call import Layout
-from sparsetile.ops.cpu._decode_ends import Finish, Pack, Piece
+from sparsetile.ops.cpu._decode_ends import Finish, Lanes, Pack
 from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector, zero
-from sparsetile.ops.cpu._number import Numbers, load_wide, multiply_add
+from sparsetile.ops.cpu._number import Numbers, load_wide, multiply_add, widen
 
 LAYOUT = Layout(
     integers="tasks m k x_stride y_stride pack_bytes",
     pointers="x y packed values bias crow col bounds",  # strides in bytes
 )
-_MOST_COLUMNS = 8  # of a pass over the blocks
-_CHAINS = 4  # sums at least at once: an FMA waits for the one before it in its chain
+_CHAINS = 8  # sums at least at once: an FMA waits for the one before it in its chain
+_TURN = 8  # FMAs in a turn of the hot loop at least
+_UNROLL = 8  # vectors along a row of a block that are spelt out at most
 
 
 @dataclass(frozen=True)
 class DecodeKernel:
     """What distinguishes one compiled decode kernel from another."""
 
-    lanes: int  # of the widest vector
+    most_lanes: int
     registers: int
-    block: tuple[int, int]  # its columns are a power of two
+    block: tuple[int, int]
     columns: int
     numbers: Numbers
     activation: str
     index_bits: int  # of a column index
+    ahead: int  # bytes of values asked for before their turn; none where they lie in a near cache
 
     @property
     def units(self) -> int:
@@ -39,205 +41,224 @@ class DecodeKernel:
         return self.block[1] // self.numbers.per_unit
 
     @property
-    def width(self) -> int:
-        """Lanes of the vectors that a block is read in."""
-        return lanes_for(self.block[0] * self.units, self.lanes)
+    def lanes(self) -> Lanes:
+        """What the lanes of a vector of sums are."""
+        return lanes_for(self.most_lanes, self.block[0], self.units, self.columns)
 
     @property
     def parts(self) -> int:
-        """Vectors in a row of a block, at least one."""
-        return max(1, self.units // self.width)
+        """Vectors in a row of a block."""
+        return self.units // self.lanes.run
 
     @property
     def sums(self) -> int:
         """Vectors of sums of a block row."""
-        return self.block[0] * self.units // (self.width * self.parts)
+        return self.block[0] // self.lanes.rows
 
     @property
     def group(self) -> int:
         """Block rows multiplied before their sums are finished."""
-        return -(-16 // self.sums)
+        return -(-max(16, self.lanes.width // self.lanes.rows) // self.sums)
 
     @property
-    def passes(self) -> tuple[int, ...]:
-        """Columns of each pass over the blocks of a group."""
-        count = -(-self.columns // _MOST_COLUMNS)
-        return tuple((self.columns + i) // count for i in range(count))
-
-    @property
-    def _piece(self) -> Piece:
-        return Piece(self.numbers, self.block[1], self.width)
-
-    @property
-    def _finish(self) -> Finish:
-        stage = self.sums * self.group
-        span = min(self.units, self.width)
-        return Finish(self.width, span, stage, self.numbers, self.activation)
+    def passes(self) -> int:
+        """How often the blocks of a group are passed over."""
+        return -(-self.columns // self.lanes.columns)
 
     def ir(self) -> str:
         """Write the module: the function ``run``."""
-        cores = [self._core(columns) for columns in sorted(set(self.passes))]
-        packs = [Pack(self._piece, columns).function() for columns in sorted(set(self.passes))]
-        return module([*packs, *cores, self._finish.function(), self._run()])
+        packs = [
+            self._pack(columns).function() for columns in sorted(set(self._columns_of_passes()))
+        ]
+        return module([*packs, self._core(), self._finish.function(), self._run()])
 
     def pack_bytes(self, k: int) -> int:
         """Bytes of the packed columns of one thread."""
-        return self._piece.bytes_of(k) * self.columns
+        return self._pack(1).bytes_of(k) * self.passes
+
+    def _pack(self, columns: int) -> Pack:
+        return Pack(self.lanes, columns, self.numbers, self.block[1])
+
+    @property
+    def _finish(self) -> Finish:
+        return Finish(self.lanes, self.numbers, self.activation)
 
     # --- the walk -------------------------------------------------------------------------------
 
     def _run(self) -> Function:
-        """Task = a band of block rows, for all columns; each thread packs the columns for itself."""
+        """Task = a band of block rows, for all columns; each thread packs the columns itself."""
         f, a = LAYOUT.function("run")
-        ticket = f.take(a["ticket"])
-        packed = f.at(a["packed"], f.mul(ticket, a["pack_bytes"]))
-        column_bytes = f.div(a["pack_bytes"], self.columns)
-        done = 0
-        for columns in self.passes:
-            source = f.at(a["x"], f.mul(a["x_stride"], done))
-            target = f.at(packed, f.mul(column_bytes, done))
-            f.call(f"pack_{columns}", source, a["x_stride"], a["k"], target)
-            done += columns
-        stage = f.scratch(self._finish.stage_bytes(max(self.passes)))
+        packed = f.at(a["packed"], f.mul(f.take(a["ticket"]), a["pack_bytes"]))
+        pass_bytes = f.div(a["pack_bytes"], self.passes)
+        for i, columns in enumerate(self._columns_of_passes()):
+            x = f.at(a["x"], f.mul(a["x_stride"], i * self.lanes.columns))
+            target = f.at(packed, f.mul(pass_bytes, i))
+            f.call(f"pack_{columns}", x, a["x_stride"], a["k"], target)
+        stage = f.scratch(self._finish.stage_bytes(self.sums * self.group))
+        number = self.numbers.y
         with f.tasks(a["task"], a["tasks"]) as task:
             first = f.load_index(a["bounds"], task, bits=64)
             last = f.load_index(a["bounds"], f.add(task, 1), bits=64)
             with f.loop(first, last, step=self.group) as groups:
-                self._group(f, a, packed, column_bytes, stage, groups.index, last)
+                stop = f.least(f.add(groups.index, self.group), last)
+                row = f.mul(groups.index, self.block[0])
+                rows = f.sub(f.least(f.mul(stop, self.block[0]), a["m"]), row)
+                offset = f.mul(row, number.size)
+                for i, columns in enumerate(self._columns_of_passes()):
+                    x = f.at(packed, f.mul(pass_bytes, i))
+                    tables = (a["crow"], a["col"], a["values"])
+                    f.call("core", x, groups.index, stop, *tables, stage)
+                    y = f.at(f.at(a["y"], f.mul(a["y_stride"], i * self.lanes.columns)), offset)
+                    bias = f.at(a["bias"], offset)
+                    f.call("finish", stage, y, a["y_stride"], i64(columns), bias, rows)
         return f
 
-    def _group(
-        self,
-        f: Function,
-        a: dict[str, Value],
-        packed: Value,
-        column_bytes: Value,
-        stage: Value,
-        first: Value,
-        last: Value,
-    ) -> None:
-        stop = f.least(f.add(first, self.group), last)
-        row = f.mul(first, self.block[0])
-        rows = f.sub(f.least(f.mul(stop, self.block[0]), a["m"]), row)
-        bias = f.at(a["bias"], f.mul(row, self.numbers.y.size))
-        done = 0
-        for columns in self.passes:
-            x = f.at(packed, f.mul(column_bytes, done))
-            f.call(f"core_{columns}", x, first, stop, a["crow"], a["col"], a["values"], stage)
-            y = f.at(a["y"], f.add(f.mul(a["y_stride"], done), f.mul(row, self.numbers.y.size)))
-            f.call("finish", stage, y, a["y_stride"], bias, rows, i64(columns))
-            done += columns
+    def _columns_of_passes(self) -> list[int]:
+        most = self.lanes.columns
+        return [min(most, self.columns - done) for done in range(0, self.columns, most)]
 
     # --- the product ----------------------------------------------------------------------------
 
-    def _tile(self, columns: int) -> tuple[int, int]:
-        """Choose how many of the sums of a block row, and how many blocks, are in flight."""
-        # a column's x and the values of each row lie in registers beside the sums
-        room = self.registers - (4 if columns == 1 else 2)
-        fits = [d for d in range(1, self.sums + 1) if self.sums % d == 0]
-        need = (1 if columns == 1 else columns + 1, 1)
-        rows = max((d for d in fits if need[0] * d + need[1] <= room), default=1)
-        blocks = max(1, _CHAINS // (rows * columns))
-        return rows, blocks
+    @property
+    def tile(self) -> int:
+        """Sums of a block row that are in registers at once."""
+        return max(d for d in range(1, self.registers - 3) if self.sums % d == 0)
 
-    def _core(self, columns: int) -> Function:
-        """Emit the product of block rows first…stop with some columns, into the stage."""
+    @property
+    def chains(self) -> int:
+        """Vectors that a sum is spread over."""
+        return max(1, _CHAINS // self.tile)
+
+    @property
+    def together(self) -> int:
+        """Blocks multiplied in one turn."""
+        return max(1, _CHAINS // (self.tile * self.parts), _TURN // (self.tile * self.parts))
+
+    def _core(self) -> Function:
+        """Emit the product of block rows first…stop with the columns of a pass, into the stage."""
         args = [("x", "ptr noalias readonly"), ("first", "i64"), ("stop", "i64")]
         args += [(name, "ptr noalias readonly") for name in ("crow", "col", "values")]
-        f = Function(f"core_{columns}", [*args, ("stage", "ptr noalias")], internal=True)
+        f = Function("core", [*args, ("stage", "ptr noalias")], internal=True)
         x, first, stop, crow, col, values, stage = f.args
-        rows, blocks = self._tile(columns)
-        finish = self._finish
-        start = f.load_index(crow, first)
-        with f.loop(first, stop, carry=[start, stage]) as loop:
+        size = 4 * self.lanes.width
+        step = _Step(self, f, x, col)
+        with f.loop(first, stop, carry=[f.load_index(crow, first), stage]) as loop:
             start, here = loop.values
             end = f.load_index(crow, f.add(loop.index, 1))
-            with f.loop(0, self.sums, step=rows) as tiles:
-                offset = f.mul(tiles.index, self.parts * self._vector_bytes)
-                tile = f.at(values, offset)
-                sums = self._tile_sums(f, columns, (rows, blocks), x, col, tile, start, end)
-                target = f.at(here, f.mul(tiles.index, finish.sum_bytes))
-                for i, total in enumerate(sums):
-                    at = (i // rows) * finish.column_bytes + (i % rows) * finish.sum_bytes
-                    f.store(total, f.at(target, at), align=finish.sum_bytes)
-            loop.carry([end, f.at(here, self.sums * finish.sum_bytes)])
+            with f.loop(0, self.sums, step=self.tile) as tiles:
+                tile = f.at(values, f.mul(tiles.index, self.parts * self.piece_bytes))
+                target = f.at(here, f.mul(tiles.index, size))
+                for i, total in enumerate(self._row(f, step, tile, start, end)):
+                    f.store(total, f.at(target, i * size), align=size)
+            loop.carry([end, f.at(here, self.sums * size)])
         return f
 
     @property
-    def _vector_bytes(self) -> int:
-        return self.width * self.numbers.per_unit * self.numbers.values.size
+    def spelt(self) -> int:
+        """Vectors along a row of a block that are spelt out, not looped over."""
+        return max(d for d in range(1, _UNROLL + 1) if self.parts % d == 0)
 
-    def _tile_sums(
-        self,
-        f: Function,
-        columns: int,
-        tile: tuple[int, int],
-        x: Value,
-        col: Value,
-        values: Value,
-        start: Value,
-        end: Value,
-    ) -> list[Value]:
-        """Emit the walk along a block row; return sums, row by row of each column."""
-        rows, blocks = tile
-        count, v = rows * columns, vector(self.width)
-        none = [zero(v)] * count
-        if blocks == 1:
-            with f.loop(start, end, carry=none) as loop:
-                loop.carry(self._step(f, columns, rows, x, col, values, loop.index, loop.values))
-            return loop.results
-        whole = f.sub(end, f.rem(f.sub(end, start), blocks))
-        with f.loop(start, whole, step=blocks, carry=none * blocks) as loop:
-            after = []
-            for b in range(blocks):
-                block = f.add(loop.index, b) if b else loop.index
-                mine = loop.values[b * count : (b + 1) * count]
-                after += self._step(f, columns, rows, x, col, values, block, mine)
-            loop.carry(after)
-        sums = loop.results[:count]
-        for b in range(1, blocks):
-            more = loop.results[b * count : (b + 1) * count]
-            sums = [f.fadd(one, other) for one, other in zip(sums, more, strict=True)]
-        with f.loop(whole, end, carry=sums) as loop:
-            loop.carry(self._step(f, columns, rows, x, col, values, loop.index, loop.values))
-        return loop.results
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes of the values that a vector holds, before they are repeated."""
+        return self.lanes.rows * self.lanes.run * self.numbers.unit_bytes
 
-    def _step(
-        self,
-        f: Function,
-        columns: int,
-        rows: int,
-        x: Value,
-        col: Value,
-        values: Value,
-        block: Value,
-        sums: list[Value],
+    def _row(
+        self, f: Function, step: "_Step", values: Value, start: Value, end: Value
     ) -> list[Value]:
-        """Add the product of some rows of one block with the columns."""
-        sums = list(sums)
-        size = self.block[0] * self.block[1] * self.numbers.values.size
-        w = f.at(values, f.mul(block, size))
-        column = f.load_index(col, block, bits=self.index_bits)
-        piece = self._piece
-        x = f.at(x, f.mul(column, piece.bytes * columns))
-        for part in range(self.parts):
-            ws = [
-                self._load(f, f.at(w, (i * self.parts + part) * self._vector_bytes))
-                for i in range(rows)
-            ]
-            for j in range(columns):
-                xs = piece.load(f, f.at(x, j * piece.bytes), part)
-                for i in range(rows):
-                    at = j * rows + i
-                    sums[at] = multiply_add(f, self.numbers, ws[i], xs, sums[at])
+        """Emit the walk along a block row; return its sums."""
+        sums = [zero(vector(self.lanes.width))] * (self.tile * self.chains)
+        whole = f.sub(end, f.rem(f.sub(end, start), self.together))
+        with f.loop(start, whole, step=self.together, carry=sums) as loop:
+            sums = loop.values
+            for b in range(self.together):
+                sums = step.add(values, f.add(loop.index, b), sums, b * self.parts)
+            loop.carry(sums)
+        sums = loop.results
+        if self.together > 1:
+            with f.loop(whole, end, carry=sums) as loop:
+                loop.carry(step.add(values, loop.index, loop.values, 0))
+            sums = loop.results
+        while len(sums) > self.tile:
+            half = len(sums) // 2
+            sums = [f.fadd(a, b) for a, b in zip(sums[:half], sums[half:], strict=True)]
         return sums
 
-    def _load(self, f: Function, pointer: Value) -> Value:
-        if self.numbers.pairs:
-            return f.load(vector(self.width), pointer)
-        return load_wide(f, self.numbers.values, self.width, pointer)
+
+class _Step:
+    """What emits the product of some rows of one block."""
+
+    def __init__(self, kernel: DecodeKernel, f: Function, x: Value, col: Value) -> None:
+        self.kernel, self.f, self.x, self.col = kernel, f, x, col
+        self.block_bytes = kernel.block[0] * kernel.block[1] * kernel.numbers.values.size
+        self.row_bytes = kernel.parts * kernel.piece_bytes  # of the rows of a vector of sums
+        self.ahead = kernel.ahead
+        if kernel.tile < kernel.sums:  # whole blocks, since what follows a tile is another one's
+            self.ahead = -(-kernel.ahead // (kernel.tile * self.row_bytes)) * self.block_bytes
+        # values that must be both widened and repeated are widened into memory first
+        self.wide: Value | None = None
+        if kernel.numbers.widens and kernel.lanes.columns > 1:
+            self.wide = f.scratch(4 * kernel.tile * kernel.spelt * kernel.lanes.run)
+
+    def add(self, values: Value, block: Value, sums: list[Value], turn: int) -> list[Value]:
+        """Add the products of one block to the sums, those of each part to the next chain."""
+        f, kernel = self.f, self.kernel
+        w = f.at(values, f.mul(block, self.block_bytes))
+        column = f.load_index(self.col, block, bits=kernel.index_bits)
+        x = f.at(self.x, f.mul(column, 4 * kernel.units * kernel.lanes.columns))
+        if kernel.spelt == kernel.parts:
+            return self._parts(w, x, sums, turn)
+        with f.loop(0, kernel.parts, step=kernel.spelt, carry=sums) as loop:
+            here = f.at(w, f.mul(loop.index, kernel.piece_bytes))
+            there = f.at(x, f.mul(loop.index, 4 * kernel.lanes.run * kernel.lanes.columns))
+            loop.carry(self._parts(here, there, loop.values, 0))
+        return loop.results
+
+    def _parts(self, w: Value, x: Value, sums: list[Value], turn: int) -> list[Value]:
+        f, lanes, numbers, sums = self.f, self.kernel.lanes, self.kernel.numbers, list(sums)
+        piece, row_bytes, rows = self.kernel.piece_bytes, self.row_bytes, self.kernel.tile
+        source, before = w, turn // self.kernel.parts * self.block_bytes
+        if self.wide is not None:
+            count = self.kernel.spelt * lanes.run
+            for i in range(rows):
+                target = f.at(self.wide, 4 * count * i)
+                widen(f, numbers.values, f.at(w, row_bytes * i), target, count)
+            w, piece, row_bytes = self.wide, 4 * lanes.run, 4 * count
+        for part in range(self.kernel.spelt):
+            xs = lanes.load_x(f, f.at(x, 4 * lanes.run * lanes.columns * part))
+            chain = (turn + part) % self.kernel.chains * rows
+            for i in range(rows):
+                offset = self.row_bytes * i + self.kernel.piece_bytes * part
+                if self.ahead and (before + offset) % 64 < self.kernel.piece_bytes:
+                    f.prefetch(f.at(source, offset + self.ahead))
+                at = f.at(w, row_bytes * i + piece * part)
+                if numbers.widens and self.wide is None:
+                    ws = load_wide(f, numbers.values, lanes.width, at)
+                else:
+                    ws = lanes.load_values(f, at)
+                sums[chain + i] = multiply_add(f, numbers, ws, xs, sums[chain + i])
+        return sums
 
 
-def lanes_for(numbers: int, most: int) -> int:
-    """Choose the lanes of vectors that cut so many numbers without a rest."""
-    return min(most, numbers & -numbers)
+def lanes_for(most: int, rows: int, units: int, columns: int) -> Lanes:
+    """Choose what the lanes of vectors are, for a block of so many rows of so many units.
+
+    Args:
+        most: Lanes of the widest vector.
+        rows: Rows of a block.
+        units: Units in a row of a block.
+        columns: Columns of the dense operand; a power of two, at most ``most``, serves them.
+    """
+    if columns == 1:
+        run = _factor(units, most)
+        height = _factor(rows, most // run) if run == units else 1
+        if height * run >= 4:
+            return Lanes(height, 1, run)
+    width = min(most, 1 << (columns - 1).bit_length())
+    run = _factor(units, most // width)
+    return Lanes(1, max(width, 4 // run), run)
+
+
+def _factor(number: int, most: int) -> int:
+    """Find the largest power of two that divides a number and is at most ``most``."""
+    return min(most, number & -number)

@@ -1,161 +1,189 @@
 """The two ends of the decode kernel: columns of x are packed, and sums become numbers of y."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparsetile.ops.cpu._activation import activate
-from sparsetile.ops.cpu._emit import Function, Value, vector
-from sparsetile.ops.cpu._number import Numbers, load_wide, store_narrow
+from sparsetile.ops.cpu._emit import Function, Value, vector, zero
+from sparsetile.ops.cpu._number import Numbers, load_pairs, load_wide, store_narrow
 
 
 @dataclass(frozen=True)
-class Piece:
-    """What a block meets of one column of x: as float32, or as pairs of bfloat16."""
+class Lanes:
+    """The lanes of a vector of sums: ``[rows, columns, run]``, each a power of two.
 
-    numbers: Numbers
-    count: int  # numbers in it
-    width: int  # lanes of the vectors it is multiplied in
+    A lane holds a row times a column of x, summed over every ``run``-th unit. Either ``rows`` or
+    ``columns`` is one, so values and x each lie in one piece and are at most repeated.
+    """
+
+    rows: int
+    columns: int
+    run: int
 
     @property
-    def size(self) -> int:
-        """Bytes of a number."""
-        return 2 if self.numbers.pairs else 4
+    def width(self) -> int:
+        """Lanes of the vector."""
+        return self.rows * self.columns * self.run
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of the piece."""
-        return self.count * self.size
+    def load_values(self, f: Function, pointer: Value) -> Value:
+        """Load values ``[rows, run]`` for every column."""
+        return _repeated(f, self.rows * self.run, self.width, pointer)
 
-    def bytes_of(self, k: int) -> int:
-        """Bytes of a packed column: whole pieces, and whole cache lines."""
-        return -(-max(1, k) // self.count) * self.bytes + 63 & ~63
+    def load_x(self, f: Function, pointer: Value) -> Value:
+        """Load packed x ``[columns, run]`` for every row."""
+        return _repeated(f, self.columns * self.run, self.width, pointer)
 
-    def load(self, f: Function, pointer: Value, part: int) -> Value:
-        """Load one vector of the piece; one shorter than the vector is repeated."""
-        units = self.bytes // 4
-        if units >= self.width:
-            return f.load(vector(self.width), f.at(pointer, 4 * self.width * part))
-        if units == 1:
-            return f.splat(f.load("float", pointer), self.width)
-        if units == 2:  # spelt so that one instruction loads and repeats
-            twice = f.splat(f.load("double", pointer), self.width // 2)
-            return f.bits(twice, vector(self.width))
-        short = f.load(vector(units), pointer)
-        return f.shuffle(short, None, [lane % units for lane in range(self.width)])
+
+def _repeated(f: Function, units: int, width: int, pointer: Value) -> Value:
+    """Load some units and repeat them over a vector: one instruction of the load port."""
+    if units == width:
+        return f.load(vector(width), pointer)
+    if units == 1:
+        return f.splat(f.load("float", pointer), width)
+    if units == 2:  # spelt so that LLVM sees a repeated number
+        return f.bits(f.splat(f.load("double", pointer), width // 2), vector(width))
+    short = f.load(vector(units), pointer)
+    return f.shuffle(short, None, [lane % units for lane in range(width)])
 
 
 @dataclass(frozen=True)
 class Pack:
-    """Packing of some columns of x: piece by piece, the columns side by side, zeros at the end."""
+    """Packing of columns of x: units ``[k / run, columns, run]``, padded by zeros.
 
-    piece: Piece
-    columns: int
+    Zeros stand for columns that are not there, and follow the last number up to whole blocks.
+    """
+
+    lanes: Lanes
+    columns: int  # that are there
+    numbers: Numbers
+    block_columns: int
+
+    @property
+    def _step(self) -> int:
+        """Numbers of a column packed at once: a vector of units."""
+        return self.lanes.width * self.numbers.per_unit
+
+    def bytes_of(self, k: int) -> int:
+        """Bytes of all columns, packed."""
+        whole = max(1, -(-k // self.block_columns)) * self.block_columns
+        return -(-whole // self._step) * 4 * self.lanes.width * self.lanes.columns + 63 & ~63
 
     def function(self) -> Function:
         """Write ``pack_<columns>(x, x_stride, k, target)``."""
         args = [("x", "ptr"), ("x_stride", "i64"), ("k", "i64"), ("target", "ptr")]
         f = Function(f"pack_{self.columns}", args, internal=True)
-        x, x_stride, k, target = f.args
-        count = self.piece.count if self.columns > 1 else max(16, self.piece.count)
-        whole = f.sub(k, f.rem(k, count))
-        step = count * self.piece.size * self.columns
-        with f.loop(0, self.columns) as columns:
-            source = f.at(x, f.mul(columns.index, x_stride))
-            to = f.at(target, f.mul(columns.index, count * self.piece.size))
-            with f.loop(0, whole, step=count, carry=[to]) as loop:
-                self._copy(f, f.at(source, f.mul(loop.index, self._size)), loop.values[0], count)
-                loop.carry([f.at(loop.values[0], step)])
-            with f.when(f.compare("slt", whole, k)):
-                rest = f.at(source, f.mul(whole, self._size))
-                self._copy(f, rest, loop.results[0], count, f.sub(k, whole))
+        _, _, k, target = f.args
+        step = self._step
+        whole, blocks = f.sub(k, f.rem(k, step)), f.add(k, self.block_columns - 1)
+        padded = f.sub(blocks, f.rem(blocks, self.block_columns))
+        bytes_of_step = 4 * self.lanes.width * self.lanes.columns
+        with f.loop(0, whole, step=step, carry=[target]) as loop:
+            self._move(f, loop.index, loop.values[0], None)
+            loop.carry([f.at(loop.values[0], bytes_of_step)])
+        with f.loop(whole, padded, step=step, carry=loop.results) as loop:
+            self._move(f, loop.index, loop.values[0], f.sub(k, loop.index))
+            loop.carry([f.at(loop.values[0], bytes_of_step)])
         return f
 
-    @property
-    def _size(self) -> int:
-        return self.piece.numbers.x.size
+    def _move(self, f: Function, number: Value, target: Value, left: Value | None) -> None:
+        """Move a vector of units of each column; only ``left`` numbers are there."""
+        x, x_stride = f.args[:2]
+        width, size = self.lanes.width, self.numbers.x.size
+        vectors = [zero(vector(width))] * self.lanes.columns
+        for column in range(self.columns):
+            at = f.at(f.at(x, f.mul(x_stride, column)), f.mul(number, size))
+            vectors[column] = self._load(f, at, left)
+        for i, units in enumerate(_zipped(f, vectors, self.lanes.run)):
+            f.store(units, f.at(target, 4 * width * i))
 
-    def _copy(
-        self, f: Function, source: Value, target: Value, count: int, left: Value | None = None
-    ) -> None:
-        """Copy numbers; those from ``left`` on become zero and are not read."""
-        lanes, pairs = min(count, 16), self.piece.numbers.pairs
-        for done in range(0, count, lanes):
-            mask = None if left is None else f.lanes_below(f.sub(left, done), lanes)
-            at, to = f.at(source, done * self._size), f.at(target, done * self.piece.size)
-            if pairs:
-                f.store(f.load_lanes(vector(lanes, "i16"), at, mask), to, align=2)
-            else:
-                f.store(load_wide(f, self.piece.numbers.x, lanes, at, mask), to)
+    def _load(self, f: Function, pointer: Value, left: Value | None) -> Value:
+        width = self.lanes.width
+        if self.numbers.pairs:
+            return load_pairs(f, width, pointer, left)
+        mask = None if left is None else f.lanes_below(left, width)
+        return load_wide(f, self.numbers.x, width, pointer, mask)
+
+
+def _zipped(f: Function, vectors: Sequence[Value], run: int) -> list[Value]:
+    """Zip the sequences of several vectors, ``run`` lanes of each in turn."""
+    if len(vectors) == 1:
+        return list(vectors)
+    width = int(vectors[0].type.split()[0][1:])
+    places = [
+        start + half + lane
+        for start in range(0, width, run)
+        for half in (0, width)
+        for lane in range(run)
+    ]
+    even, odd = _zipped(f, vectors[::2], run), _zipped(f, vectors[1::2], run)
+    return [
+        f.shuffle(a, b, some)
+        for a, b in zip(even, odd, strict=True)
+        for some in (places[:width], places[width:])
+    ]
 
 
 @dataclass(frozen=True)
 class Finish:
     """Sums of a group of block rows become a stretch of each column of y.
 
-    The stage holds, column by column, vectors whose lanes are summed ``span`` by ``span``; each sum
-    is one row's.
+    The stage holds the vectors of sums in the order of their rows.
     """
 
-    width: int  # lanes of a vector
-    span: int
-    vectors: int  # of a column
+    lanes: Lanes
     numbers: Numbers
     activation: str
 
     @property
-    def sum_bytes(self) -> int:
-        """Bytes of a vector of sums."""
-        return 4 * self.width
+    def _together(self) -> int:
+        """Vectors that hold as many rows as a vector has lanes."""
+        return self.lanes.width // self.lanes.rows
 
-    @property
-    def column_bytes(self) -> int:
-        """Bytes of a column of the stage; the vectors taken together are all its own."""
-        return -(-self.vectors // self.span) * self.span * self.sum_bytes
-
-    def stage_bytes(self, columns: int) -> int:
-        """Bytes of the stage."""
-        return self.column_bytes * columns
+    def stage_bytes(self, vectors: int) -> int:
+        """Bytes of a stage of so many vectors; those finished together are all its own."""
+        return -(-vectors // self._together) * self._together * 4 * self.lanes.width
 
     def function(self) -> Function:
-        """Write ``finish(stage, y, y_stride, bias, rows, columns)``."""
-        args = [("stage", "ptr"), ("y", "ptr"), ("y_stride", "i64"), ("bias", "ptr")]
-        f = Function("finish", [*args, ("rows", "i64"), ("columns", "i64")], internal=True)
-        stage, y, y_stride, bias, rows, columns = f.args
-        number = self.numbers.y
-        with f.loop(0, columns) as loop, f.loop(0, rows, step=self.width) as chunks:
-            row = chunks.index
-            here = f.at(stage, f.mul(loop.index, self.column_bytes))
-            here = f.at(here, f.mul(row, 4 * self.span))
-            total = self._added(f, here)
+        """Write ``finish(stage, y, y_stride, columns, bias, rows)``."""
+        args = [("stage", "ptr"), ("y", "ptr"), ("y_stride", "i64"), ("columns", "i64")]
+        f = Function("finish", [*args, ("bias", "ptr"), ("rows", "i64")], internal=True)
+        stage, y, y_stride, columns, bias, rows = f.args
+        width, number = self.lanes.width, self.numbers.y
+        with f.loop(0, rows, step=width) as loop:
+            row, left = loop.index, f.sub(rows, loop.index)
+            totals = self._totals(f, f.at(stage, f.mul(row, 4 * width // self.lanes.rows)))
             offset = f.mul(row, number.size)
-            target = f.at(f.at(y, f.mul(loop.index, y_stride)), offset)
-            left = f.sub(rows, row)
-            some = f.compare("slt", left, self.width)
-            with f.when(some):
-                self._store(f, total, f.at(bias, offset), target, f.lanes_below(left, self.width))
-            with f.when(f.compare("sge", left, self.width)):
-                self._store(f, total, f.at(bias, offset), target, None)
+            here, biases = f.at(y, offset), f.at(bias, offset)
+            for relation in ("sge", "slt"):
+                with f.when(f.compare(relation, left, width)):
+                    mask = None if relation == "sge" else f.lanes_below(left, width)
+                    added = load_wide(f, number, width, biases, mask)
+                    for column, total in enumerate(totals):
+                        with f.when(f.compare("slt", column, columns)):
+                            total = activate(f, self.activation, f.fadd(total, added))
+                            at = f.at(here, f.mul(y_stride, column))
+                            store_narrow(f, number, total, at, mask, rounds=self.numbers.rounds)
         return f
 
-    def _added(self, f: Function, stage: Value) -> Value:
-        """Add up the lanes of ``span`` vectors; row by row, one lane each."""
-        vectors = [
-            f.load(vector(self.width), f.at(stage, i * self.sum_bytes), align=self.sum_bytes)
-            for i in range(self.span)
-        ]
-        while len(vectors) > 1:
-            vectors = [
-                f.fadd(
-                    f.shuffle(a, b, range(0, 2 * self.width, 2)),
-                    f.shuffle(a, b, range(1, 2 * self.width, 2)),
-                )
-                for a, b in zip(vectors[::2], vectors[1::2], strict=True)
-            ]
-        return vectors[0]
+    def _totals(self, f: Function, stage: Value) -> list[Value]:
+        """Add up the lanes of each sum and sort them: as many rows as lanes, of each column."""
+        v, size = vector(self.lanes.width), 4 * self.lanes.width
+        vectors = [f.load(v, f.at(stage, i * size), align=size) for i in range(self._together)]
+        for _ in range(self.lanes.run.bit_length() - 1):
+            vectors = [f.fadd(*_unzipped(f, a, b)) for a, b in _by_two(vectors)]
+        sequences = [vectors]
+        for _ in range(self.lanes.columns.bit_length() - 1):
+            halves = [[_unzipped(f, a, b) for a, b in _by_two(s)] for s in sequences]
+            # the last bit of a column is split off first: even ones before odd ones
+            sequences = [[pair[odd] for pair in half] for odd in (0, 1) for half in halves]
+        return [sequence[0] for sequence in sequences]
 
-    def _store(
-        self, f: Function, total: Value, bias: Value, target: Value, mask: Value | None
-    ) -> None:
-        number = self.numbers.y
-        total = f.fadd(total, load_wide(f, number, self.width, bias, mask))
-        total = activate(f, self.activation, total)
-        store_narrow(f, number, total, target, mask, rounds=self.numbers.rounds)
+
+def _by_two(vectors: Sequence[Value]) -> list[tuple[Value, Value]]:
+    return list(zip(vectors[::2], vectors[1::2], strict=True))
+
+
+def _unzipped(f: Function, a: Value, b: Value) -> tuple[Value, Value]:
+    """Split the lanes of two vectors into every other one and the rest."""
+    both = 2 * int(a.type.split()[0][1:])
+    return f.shuffle(a, b, range(0, both, 2)), f.shuffle(a, b, range(1, both, 2))

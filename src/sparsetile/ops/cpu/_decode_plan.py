@@ -1,7 +1,6 @@
 """The plan of a product with few columns."""
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -9,7 +8,7 @@ from torch import Tensor
 from sparsetile.ops.cpu._call import Call
 from sparsetile.ops.cpu._decode import LAYOUT, DecodeKernel
 from sparsetile.ops.cpu._index import Index
-from sparsetile.ops.cpu._isa import host
+from sparsetile.ops.cpu._isa import host, second_cache
 from sparsetile.ops.cpu._jit import load
 from sparsetile.ops.cpu._number import Numbers
 from sparsetile.ops.cpu._operand import Dense
@@ -17,6 +16,7 @@ from sparsetile.ops.cpu._scratch import scratch
 from sparsetile.ops.cpu._threads import run, thread_count
 
 _MOST_COLUMNS = 15
+_AHEAD = 4096  # bytes of values asked for ahead where they do not fit the second cache
 _SMALL = 256  # bytes of blocks whose indices are worth shortening
 
 
@@ -75,9 +75,16 @@ class DecodePlan:
         self, columns: int, x_step: int, y_step: int, activation: str, threads: int
     ) -> _Prepared:
         isa = host()
-        bits = 8 * self._col.element_size()
+        far = self._stored * self.numbers.values.size > second_cache() // 2
         kernel = DecodeKernel(
-            isa.lanes, isa.registers, self.block, columns, self.numbers, activation, bits
+            most_lanes=isa.lanes,
+            registers=isa.registers,
+            block=self.block,
+            columns=columns,
+            numbers=self.numbers,
+            activation=activation,
+            index_bits=8 * self._col.element_size(),
+            ahead=_AHEAD if far else 0,
         )
         tasks = 4 * threads if threads > 1 else 1
         template, pack_bytes = LAYOUT.new(), kernel.pack_bytes(self.k)
@@ -93,12 +100,7 @@ class DecodePlan:
             col=self._col.data_ptr(),
             bounds=self.index.bounds(tasks).data_ptr(),
         )
-        return _Prepared(_compiled(kernel), template, pack_bytes)
-
-
-@cache
-def _compiled(kernel: DecodeKernel) -> int:
-    return load(kernel.ir(), ["run"])["run"]
+        return _Prepared(load(kernel, ["run"])["run"], template, pack_bytes)
 
 
 def decodes(
@@ -119,8 +121,4 @@ def decodes(
         x_by_rows: Whether columns of the operand and of the result are contiguous.
         numbers: The formats of the operands.
     """
-    r, c = block
-    if transposed or not x_by_rows or columns > _MOST_COLUMNS or c & (c - 1):
-        return False
-    numbers_in_block = r * c // numbers.per_unit
-    return numbers_in_block & -numbers_in_block >= 4
+    return x_by_rows and not transposed and columns <= _MOST_COLUMNS
