@@ -12,6 +12,8 @@ from sparsetile.ops.cpu._emit import Function, Value, i64
 from sparsetile.ops.cpu._panel import BLOCKS_AHEAD, PanelKernel, core_function
 
 MOST_VECTORS = 6  # tiles of sums; the other two registers hold the operands
+Shape = tuple[int, int]
+
 _A, _B = 6, 7  # registers of the operands
 _MOST = 16  # rows of a tile, and 32-bit units of its rows
 _UNROLLED = 4  # tiles along a block that are multiplied without a loop
@@ -30,7 +32,7 @@ class AmxKernel(PanelKernel):
         (r, c), R = self.block, self.tile_rows
         f, a = core_function()
         row_bytes = self.row_bytes
-        _configure(f, R, self.depth)
+        configure(f, sums=(R, 64), a=(R, 4 * self.depth), b=(self.depth, 64))
         with f.loop(a["first"], a["last"]) as rows:
             start = f.load_index(a["crow"], rows.index)
             stop = f.load_index(a["crow"], f.add(rows.index, 1))
@@ -42,7 +44,7 @@ class AmxKernel(PanelKernel):
                 self._write_biases(f, f.at(a["bias"], f.mul(number, 4)), target)
                 self.prefetch_result(f, a["y"], a["y_stride"], row)
                 for t in range(self.vectors):
-                    _tile(f, "tileloadd64", t, f.at(target, 64 * t), row_bytes)
+                    tile(f, "tileloadd64", t, f.at(target, 64 * t), row_bytes)
                 with f.loop(start, stop) as blocks:
                     here = f.load_index(a["position"], blocks.index)
                     ahead = f.load_index(a["position"], f.add(blocks.index, BLOCKS_AHEAD))
@@ -53,7 +55,7 @@ class AmxKernel(PanelKernel):
                     block = f.at(strip, f.mul(here, 4 * r * c))
                     self._multiply(f, f.at(a["panel"], column), block)
                 for t in range(self.vectors):
-                    _tile(f, "tilestored64", t, f.at(target, 64 * t), row_bytes)
+                    tile(f, "tilestored64", t, f.at(target, 64 * t), row_bytes)
         f.intrinsic("llvm.x86.tilerelease", "void")
         return f
 
@@ -68,12 +70,10 @@ class AmxKernel(PanelKernel):
         c, depth = self.block[1], self.depth
 
         def step(x: Value, block: Value) -> None:
-            _tile(f, "tileloadd64", _A, block, 4 * c)
+            tile(f, "tileloadd64", _A, block, 4 * c)
             for t in range(self.vectors):
-                _tile(f, "tileloadd64", _B, f.at(x, 64 * t), self.row_bytes)
-                f.intrinsic(
-                    "llvm.x86.tdpbf16ps", "void", *(Value(str(n), "i8") for n in (t, _A, _B))
-                )
+                tile(f, "tileloadd64", _B, f.at(x, 64 * t), self.row_bytes)
+                multiply_tiles(f, t, _A, _B)
 
         if c <= _UNROLLED * depth:
             for k in range(0, c, depth):
@@ -83,17 +83,22 @@ class AmxKernel(PanelKernel):
             step(f.at(x, f.mul(loop.index, self.row_bytes)), f.at(block, f.mul(loop.index, 4)))
 
 
-def _tile(f: Function, name: str, register: int, pointer: Value, stride: int) -> None:
+def tile(f: Function, name: str, register: int, pointer: Value, stride: int) -> None:
     """Load or store a tile whose rows lie ``stride`` bytes apart."""
     f.intrinsic(f"llvm.x86.{name}", "void", Value(str(register), "i8"), pointer, i64(stride))
 
 
-def _configure(f: Function, rows: int, depth: int) -> None:
-    """Set the shapes of the tile registers: sums, a tile of the matrix, a tile of the panel."""
-    shapes = [(rows, 64)] * MOST_VECTORS + [(rows, 4 * depth), (depth, 64)]
+def multiply_tiles(f: Function, total: int, a: int, b: int) -> None:
+    """Add the product of two tile registers to a third."""
+    registers = [Value(str(register), "i8") for register in (total, a, b)]
+    f.intrinsic("llvm.x86.tdpbf16ps", "void", *registers)
+
+
+def configure(f: Function, *, sums: Shape, a: Shape, b: Shape) -> None:
+    """Set the shapes of the tile registers, rows and bytes of a row: six of sums, a, and b."""
     config = bytearray(64)
     config[0] = 1  # the palette
-    for register, (height, row_bytes) in enumerate(shapes):
+    for register, (height, row_bytes) in enumerate([sums] * MOST_VECTORS + [a, b]):
         config[16 + 2 * register : 18 + 2 * register] = row_bytes.to_bytes(2, "little")
         config[48 + register] = height
     memory = f.scratch(64)

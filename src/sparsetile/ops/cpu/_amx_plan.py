@@ -1,8 +1,11 @@
 """The plan of a product on matrix tiles."""
 
+from collections.abc import Collection
+
+import torch
+
 from sparsetile.ops.cpu._amx import MOST_VECTORS, AmxKernel
 from sparsetile.ops.cpu._isa import Isa
-from sparsetile.ops.cpu._number import Numbers
 from sparsetile.ops.cpu._panel_plan import PanelPlan
 from sparsetile.ops.cpu._product import Ends
 
@@ -32,6 +35,7 @@ class AmxPlan(PanelPlan):
         return MOST_VECTORS
 
 
-def fills_tiles(isa: Isa, block: tuple[int, int], numbers: Numbers) -> bool:
+def fills_tiles(isa: Isa, block: tuple[int, int], dtypes: Collection[torch.dtype]) -> bool:
     """Say whether a product is worth matrix tiles."""
-    return isa.has_amx and numbers.pairs and all(side % _LEAST == 0 for side in block)
+    fills = all(side % _LEAST == 0 for side in block)
+    return isa.has_amx and fills and set(dtypes) == {torch.bfloat16}

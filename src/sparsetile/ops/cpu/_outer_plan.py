@@ -39,7 +39,7 @@ class OuterPlan(SamplePlan):
         bands = max(1, -(-columns * self._row_bytes * _TERMS[0] // _PANEL_BYTES))
         self._band = -(-columns // bands)  # block columns whose panels are packed together
         self._starts = range(0, columns, self._band)
-        self._cuts = _cut(index, self._band, columns)
+        self._cuts = cut_bands(index, self._band, columns)
 
     @property
     def written(self) -> tuple[int, int]:
@@ -109,7 +109,7 @@ class OuterPlan(SamplePlan):
         return -(-t // -(-t // most) // _STEP) * _STEP
 
 
-def _cut(index: Index, band: int, columns: int) -> Tensor:
+def cut_bands(index: Index, band: int, columns: int) -> Tensor:
     """Find where each block row crosses from one band of block columns into the next.
 
     Returns int32[bands + 1, block rows]: row i of band b is blocks cut[b, i] … cut[b + 1, i].

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sparsetile.ops.cpu._amx_outer_plan import AmxOuterPlan
 from sparsetile.ops.cpu._amx_plan import AmxPlan, fills_tiles
 from sparsetile.ops.cpu._dot_plan import DotPlan
 from sparsetile.ops.cpu._index import Index, index_of
@@ -88,7 +89,8 @@ def _find_product(
     columns: int,
 ) -> Found:
     block, matrix = (stored[::-1], shape[::-1]) if transpose else (stored, shape)
-    numbers = numbers_of(host(), *dtypes, inner=block[1])
+    tiles = fills_tiles(host(), block, dtypes)
+    numbers = numbers_of(host(), *dtypes, inner=block[1], tiles=tiles)
     way = "_t" if transpose else ""
     name = f"cpu:{op}_{numbers.name}_b{stored[0]}x{stored[1]}{way}"
     if len(col) == 0:
@@ -99,7 +101,7 @@ def _find_product(
         index = _index(crow, col, -(-shape[1] // stored[1]), transpose=transpose)
         if sliced:
             return SlicedPlan(index, block, matrix, transpose, numbers, columns)
-        if fills_tiles(host(), block, numbers):
+        if tiles:
             return AmxPlan(index, block, matrix, transpose, numbers)
         return PanelPlan(index, block, matrix, transpose, numbers)
 
@@ -113,15 +115,16 @@ def find_sample(
 ) -> tuple[SamplePlan | None, str]:
     """Find the plan of sampling at a pattern, and the name of its kernel."""
     r, c = blocksize
-    by_dots = r * c in (1, 2, 4)
-    numbers = numbers_of(host(), dtype, dtype, inner=1 if by_dots else 2)
+    by_dots, tiles = r * c in (1, 2, 4), fills_tiles(host(), blocksize, {dtype})
+    numbers = numbers_of(host(), dtype, dtype, inner=1 if by_dots else 2, tiles=tiles)
     name = f"cpu:sddmm_{numbers.name}_b{r}x{c}"
     if len(col) == 0:
         return None, f"{name}/empty"
 
     def make() -> SamplePlan:
         index = _index(crow, col, -(-shape[1] // c), transpose=False)
-        return (DotPlan if by_dots else OuterPlan)(index, blocksize, shape, numbers)
+        family = DotPlan if by_dots else AmxOuterPlan if tiles else OuterPlan
+        return family(index, blocksize, shape, numbers)
 
     plan = _samples.get((crow, col), (blocksize, shape, dtype), make)
     return plan, f"{name}/{_kind(plan)}"
@@ -136,4 +139,5 @@ def _index(crow: Tensor, col: Tensor, block_columns: int, *, transpose: bool) ->
 
 
 def _kind(plan: object) -> str:
-    return type(plan).__name__.removesuffix("Plan").lower()
+    name = type(plan).__name__.removesuffix("Plan")
+    return "amx" if name.startswith("Amx") else name.lower()
