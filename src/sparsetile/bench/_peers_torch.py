@@ -107,5 +107,10 @@ def _sparse(given: Operands, layout: str) -> Call:
 def narrow(t: Tensor) -> Tensor:
     """Give a compressed tensor the 32-bit indices that its library computes with."""
     return torch.sparse_compressed_tensor(
-        t.crow_indices().int(), t.col_indices().int(), t.values(), t.shape, layout=t.layout
+        t.crow_indices().int(),
+        t.col_indices().int(),
+        t.values(),
+        t.shape,
+        layout=t.layout,
+        check_invariants=True,
     )

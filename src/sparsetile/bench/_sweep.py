@@ -99,8 +99,8 @@ def _threads(text: str) -> int:
 
 def _blocksize(text: str) -> tuple[int, int]:
     allowed = "give sides from 1 to 4096, such as 4, or r×c, such as 16x1"
-    rows, _, columns = text.replace("×", "x").partition("x")
-    return _whole(rows, allowed, 4096), _whole(columns or rows, allowed, 4096)
+    rows, cross, columns = text.replace("×", "x").partition("x")
+    return _whole(rows, allowed, 4096), _whole(columns if cross else rows, allowed, 4096)
 
 
 def _density(text: str) -> float:
