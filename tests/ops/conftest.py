@@ -24,8 +24,9 @@ def compute(backend_name):
     """Calls a function on the back end; None where that must refuse the dtype or block."""
     module = importlib.import_module(_dispatch.MODULES[backend_name])
 
-    def compute(function, products, dtype, blocksize):
-        reasons = [module.unsupported(op, dtype, dtype, blocksize, CPU) for op in products]
+    def compute(function, products, dtype, blocksize, values_dtype=None):
+        pairs = {op: dtype if op == "sddmm" else values_dtype or dtype for op in products}
+        reasons = [module.unsupported(op, dtype, v, blocksize, CPU) for op, v in pairs.items()]
         refused = [reason for reason in reasons if reason is not None]
         with ops.backend(backend_name):
             if refused:

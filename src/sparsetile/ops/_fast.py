@@ -50,7 +50,15 @@ def at_once(
     activation: str,
 ) -> Tensor | None:
     """Compute `linear` without torch's dispatcher; None where the call must go through it."""
-    if is_compiling() or _observed() or not isinstance(x, Tensor):
+    # `_observed`, spelled out: a call of it costs as much as what it asks.
+    if (
+        is_compiling()
+        or type(x) is not Tensor
+        or _len_torch_function_stack()
+        or _len_torch_dispatch_stack()
+        or forward_ad._current_level >= 0
+        or _profiler_enabled()
+    ):
         return None
     known = _known.get((id(col), x.ndim, bias is None))
     if known is None or known.shape != shape or known.forced != _dispatch.forced():
