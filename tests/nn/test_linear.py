@@ -158,3 +158,25 @@ def test_weight_is_a_matrix_that_shares_memory():
     layer = Linear(16, 16, blocksize=4, density=0.5)
     assert layer.weight.values is layer.values
     torch.testing.assert_close(layer.weight.to_dense(), layer.to_linear().weight)
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
+def test_half_values_serve_and_train_beside_a_float32_bias(half):
+    layer, x = Linear(24, 16, blocksize=4, density=0.5), torch.randn(5, 24)
+    layer.values.data = layer.values.data.to(half)
+    dense = layer.to_linear()
+    assert (dense.weight.dtype, dense.bias.dtype) == (torch.float32, torch.float32)
+    for _ in range(2):  # with a gradient and without, on either road
+        torch.testing.assert_close(layer(x), dense(x))
+        with torch.no_grad():
+            torch.testing.assert_close(layer(x), dense(x))
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    before = (layer(x) ** 2).sum()
+    before.backward()
+    assert (layer.values.grad.dtype, layer.bias.grad.dtype) == (half, torch.float32)
+    optimizer.step()
+    assert (layer(x) ** 2).sum() < before
+    copy = Linear(24, 16, blocksize=4, pattern=layer.pattern)
+    copy.values.data = copy.values.data.to(half)
+    copy.load_state_dict(layer.state_dict())
+    assert torch.equal(copy.values, layer.values) and torch.equal(copy(x), layer(x))

@@ -102,6 +102,16 @@ def test_a_layer_is_short_in_every_mode_without_gradients(roads):
     assert not short(roads, lambda: layer(x))
 
 
+@pytest.mark.parametrize("name", ["x", "values", "bias"])
+def test_gradients_are_there_again_when_they_are_on_again(roads, t, name):
+    t[name].requires_grad_()
+    with torch.no_grad():
+        product(t)
+        assert short(roads, lambda: product(t))
+    assert not short(roads, lambda: product(t))
+    assert product(t).requires_grad
+
+
 def test_a_change_of_pattern_in_place_is_followed(roads, t):
     crow, col = PATTERN.crow_indices.clone(), PATTERN.col_indices.clone()
 

@@ -69,6 +69,13 @@ BAD = {
         *INDICES,
         *PRODUCTS,
         ({"values": torch.ones(2, 3, 4, 4)}, ValueError, "values has shape"),
+        ({"x": torch.ones(2, 12).half()}, TypeError, "values is float32; it must be float16 here"),
+        (
+            {"values": torch.ones(3, 4, 4).half(), "bias": torch.ones(8).half()},
+            TypeError,
+            "bias is float16; it must be float32 here",
+        ),
+        ({"activation": "tanh"}, ValueError, "activation is 'tanh'"),
         ({"x": torch.ones(2, 8)}, ValueError, "x has shape"),
         ({"x": torch.tensor(1.0)}, ValueError, "x has shape"),
         ({"x": torch.ones(2, 8), "transpose": True}, ValueError, "bias has shape"),

@@ -260,7 +260,8 @@ class Linear(nn.Module):
         """Make the dense layer of the same function.
 
         Returns:
-            A `torch.nn.Linear` with copies of the values, zero elsewhere, and of the bias.
+            A `torch.nn.Linear` with copies of the values, zero elsewhere, and of the bias; all of
+            the bias's dtype, which dense layers need.
 
         Examples:
             >>> Linear(64, 32, density=0.5).to_linear()
@@ -268,6 +269,7 @@ class Linear(nn.Module):
         """
         dense = nn.Linear(self.in_features, self.out_features, bias=False, device="meta")
         full = scatter_blocks(self.values.detach(), self.pattern)
+        full = full if self.bias is None else full.to(self.bias.dtype)
         dense.weight = nn.Parameter(full, requires_grad=self.values.requires_grad)
         if self.bias is not None:
             dense.bias = _copied(self.bias)

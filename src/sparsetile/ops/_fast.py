@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch._C import _len_torch_dispatch_stack, _len_torch_function_stack
 from torch._C._autograd import _profiler_enabled
 from torch.autograd import forward_ad
@@ -31,6 +31,7 @@ class _Known(NamedTuple):
     """A kind of call that went the ordinary road and may go straight to its back end."""
 
     guard: Any
+    wanting: bool  # whether an operand requires grad, which matters where gradients are on
     shape: tuple[int, int]
     forced: str | None
     module: ModuleType
@@ -61,7 +62,12 @@ def at_once(
     ):
         return None
     known = _known.get((id(col), x.ndim, bias is None))
-    if known is None or known.shape != shape or known.forced != _dispatch.forced():
+    if (
+        known is None
+        or known.shape != shape
+        or known.forced != _dispatch.forced()
+        or (known.wanting and is_grad_enabled())
+    ):
         return None
     check = known.guard.check
     if not (check(x, values, crow, col, bias) if bias is not None else check(x, values, crow, col)):
@@ -93,7 +99,10 @@ def remember(
     guard = _Guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     if len(_known) >= _MOST:
         _known.clear()
-    _known[id(col), x.ndim, bias is None] = _Known(guard, shape, _dispatch.forced(), module)
+    wanting = torch._C._any_requires_grad(*tensors)
+    _known[id(col), x.ndim, bias is None] = _Known(
+        guard, wanting, shape, _dispatch.forced(), module
+    )
 
 
 def _observed() -> bool:
@@ -109,7 +118,7 @@ def _observed() -> bool:
 def _plain(tensors: tuple[Tensor, ...]) -> bool:
     """Whether these are ordinary CPU tensors, and nothing on this thread transforms products."""
     if (
-        (torch.is_grad_enabled() and torch._C._any_requires_grad(*tensors))
+        (is_grad_enabled() and torch._C._any_requires_grad(*tensors))
         or torch._C._are_functorch_transforms_active()
         or torch._C._get_tracing_state() is not None
         or torch.is_autocast_enabled("cpu")
