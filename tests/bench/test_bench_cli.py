@@ -86,7 +86,7 @@ def test_ctrl_c_leaves_a_whole_file_and_says_how_to_go_on(tmp_path):
         assert run.poll() is None, run.stderr.read()
         time.sleep(0.05)
     os.killpg(run.pid, signal.SIGINT)
-    out, err = run.communicate()
+    _, err = run.communicate()
     assert run.returncode == 130
     assert "the same command goes on" in err.splitlines()[-1]
     assert "Traceback" not in err

@@ -1,9 +1,9 @@
 import pytest
-from support_bench import FACTS, ROOF, case, timed
 
 from sparsetile.bench._bench_file import File
 from sparsetile.bench._bench_row import COLUMNS, row_of
 from sparsetile.bench._errors import CommandError
+from support_bench import FACTS, ROOF, case, timed
 
 PEERS = ["sparsetile", "torch-dense"]
 

@@ -3,10 +3,10 @@ import signal
 from dataclasses import asdict
 
 import pytest
-from support_bench import case
 
 from sparsetile.bench import _bench_process
 from sparsetile.bench._bench_process import Process, ProcessError
+from support_bench import case
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def test_a_process_is_kept_from_one_question_to_the_next(child):
 
 
 def test_a_process_that_dies_is_told_with_its_last_words_and_started_anew(child):
-    body = "    if 'die' in line: sys.exit('no more room')\n    print(json.dumps('alive'), flush=True)\n"
+    body = "    if 'die' in line: sys.exit('no room')\n    print(json.dumps('alive'), flush=True)\n"
     with child(body) as process:
-        with pytest.raises(ProcessError, match="exit code 1: no more room"):
+        with pytest.raises(ProcessError, match="exit code 1: no room"):
             process.ask({"task": "die"}, 60)
         assert process.ask({}, 60) == "alive"
 

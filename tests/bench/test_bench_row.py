@@ -1,9 +1,9 @@
 import math
 
 import pytest
-from support_bench import FACTS, ROOF, case, timed
 
 from sparsetile.bench._bench_row import COLUMNS, bound, row_of, verdict, work
+from support_bench import FACTS, ROOF, case, timed
 
 
 def test_a_row_has_every_column():

@@ -1,7 +1,7 @@
 import csv
+from typing import ClassVar
 
 import pytest
-from support_bench import ROOF, case
 
 from sparsetile.bench import _bench_run, _peers
 from sparsetile.bench._bench_file import File
@@ -9,12 +9,13 @@ from sparsetile.bench._bench_process import Process, ProcessError
 from sparsetile.bench._bench_run import Settings, Sweep, run, went_wrong
 from sparsetile.bench._bench_time import Timed
 from sparsetile.bench._peers import PEERS
+from support_bench import ROOF, case
 
 
 class Fake(Process):
     """Answers at once what a real process would find out."""
 
-    made: list = []
+    made: ClassVar[list] = []
 
     def __init__(self, family, threads):
         self.name, self.asked, self.closed = (family, threads), [], False

@@ -1,11 +1,11 @@
 import io
 
 from rich.console import Console
-from support_bench import FACTS, ROOF, case, timed
 
 from sparsetile.bench import _bench_show
 from sparsetile.bench._bench_row import row_of
 from sparsetile.bench._bench_show import Cells, result_table, roof_text
+from support_bench import FACTS, ROOF, case, timed
 
 
 def rows(one=None, peers=("sparsetile", "torch-dense", "numba"), roof=ROOF):

@@ -2,13 +2,13 @@ import time
 
 import pytest
 import torch
-from support_bench import case
 
 from sparsetile.bench import _bench_time
 from sparsetile.bench._bench_case import CannotError, Case, Operands, difference
 from sparsetile.bench._bench_time import time_family
 from sparsetile.bench._peers import Call
 from sparsetile.bench._peers import prepare as real
+from support_bench import case
 
 PAIR = ["sparsetile", "torch-dense"]
 

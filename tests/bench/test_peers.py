@@ -4,12 +4,12 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from support_bench import case
 
 from sparsetile.bench import _peers, _peers_jax, _peers_mkl, _peers_numba
 from sparsetile.bench._bench_case import OPS, CannotError, Operands, difference, tolerance
 from sparsetile.bench._errors import CommandError
 from sparsetile.bench._peers import PEERS, choose_peers, peers_of, prepare
+from support_bench import case
 
 SHAPES = [dict(r=4, c=4), dict(r=1, c=1), dict(r=16, c=1), dict(r=8, c=8, m=60, k=41)]
 

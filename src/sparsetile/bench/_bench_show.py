@@ -87,7 +87,7 @@ def result_table(rows: Sequence[Mapping[str, Any]]) -> Any:
     )
     for name in ("cell", "peer", "kernel"):
         table.add_column(name, overflow="fold")
-    for name in ("µs", "GFLOP/s", "of bound", "of peak", "× dense"):
+    for name in ("µs", "GFLOP/s", "of bound", "× dense"):
         table.add_column(name, justify="right")
     table.add_column("verdict", overflow="fold")
     last: list[str] = []
@@ -101,7 +101,9 @@ def result_table(rows: Sequence[Mapping[str, Any]]) -> Any:
         if cell != last:
             table.add_section()
             lines = list(cell)
-        kernel = f"{row['backend']}:{row['kernel']}".removesuffix(":")
+        kernel = (
+            f"{row['backend']}:" * (row["peer"] == OWN and row["backend"] != "") + row["kernel"]
+        )
         table.add_row(lines.pop(0) if lines else "", row["peer"], kernel, *_numbers(row))
         last = cell
     return table
@@ -109,13 +111,10 @@ def result_table(rows: Sequence[Mapping[str, Any]]) -> Any:
 
 def _numbers(row: Mapping[str, Any]) -> list[str]:
     if row["median_us"] == "":
-        return ["–"] * 5 + [str(row["verdict"])]
-    bound, peak = "", ""
-    if row["bound"]:
-        bound = f"{row['gflops'] / row['limit']:.0%} {row['bound']}"
-        peak = f"{row['peak_fraction']:.0%}"
+        return ["–"] * 4 + [str(row["verdict"])]
+    bound = f"{row['gflops'] / row['limit']:.0%} {row['bound']}" if row["bound"] else ""
     ratio = times_text(row["dense_ratio"])
-    return [f"{row['median_us']:.4g}", f"{row['gflops']:.3g}", bound, peak, ratio, row["verdict"]]
+    return [f"{row['median_us']:.4g}", f"{row['gflops']:.3g}", bound, ratio, row["verdict"]]
 
 
 def roof_text(key: tuple[str, int], roof: Mapping[str, Any] | None) -> str:

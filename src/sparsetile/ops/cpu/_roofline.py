@@ -145,17 +145,17 @@ def _speed(name: str, data: torch.Tensor, size: int, threads: int, seconds: floa
     """Turns per second of one kernel, all threads together."""
     kernels, call = RooflineKernels(host()), _LAYOUT.new()
     worker = load(kernels, kernels.names)[name]
+    fields = {"bytes": size, "data": data.data_ptr()}
+    start, turns = time.perf_counter(), 1
+    # Long enough for the clock and for waking threads; by CPU time, which no neighbour makes long.
+    while (spent := _run(worker, call, time.thread_time, 1, turns=turns, **fields)) < 1e-3:
+        turns *= max(2, min(64, round(2e-3 / max(spent, 1e-5))))
     clock: Callable[[], float] = time.thread_time if threads == 1 else time.perf_counter
-    start, turns, best = time.perf_counter(), 1, 0.0
-    while True:
-        spent = _run(worker, call, clock, threads, turns=turns, bytes=size, data=data.data_ptr())
-        late = time.perf_counter() - start > seconds
-        if spent < 1e-3 and not late:
-            turns *= 4 if spent < 1e-4 else 2  # too short for the clock and for waking threads
-            continue
-        best = max(best, threads * turns / max(spent, 1e-9))
-        if late:
-            return best
+    best = 0.0
+    while not best or time.perf_counter() - start < seconds:
+        spent = _run(worker, call, clock, threads, turns=turns, **fields)
+        best = max(best, threads * turns / spent)
+    return best
 
 
 def _run(worker: int, call: Call, clock: Callable[[], float], threads: int, **fields: int) -> float:
