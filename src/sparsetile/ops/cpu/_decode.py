@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from sparsetile.ops.cpu._call import Layout
 from sparsetile.ops.cpu._decode_ends import Finish, Lanes, Pack
+from sparsetile.ops.cpu._decode_gather import GatherRow, gathers
 from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector, zero
 from sparsetile.ops.cpu._number import Numbers, load_wide, multiply_add, widen
 
@@ -41,14 +42,22 @@ class DecodeKernel:
         return self.block[1] // self.numbers.per_unit
 
     @property
+    def gathers(self) -> bool:
+        """Whether x is gathered for many blocks at once."""
+        return gathers(self.block, self.most_lanes, self.columns)
+
+    @property
     def lanes(self) -> Lanes:
         """What the lanes of a vector of sums are."""
-        return lanes_for(self.most_lanes, self.block[0], self.units, self.columns)
+        if self.gathers:
+            return Lanes(1, self.columns, self.most_lanes // self.columns)
+        least = 4 if self.numbers.pairs else 1  # there is no shorter product of pairs
+        return lanes_for(self.most_lanes, least, self.block[0], self.units, self.columns)
 
     @property
     def parts(self) -> int:
         """Vectors in a row of a block."""
-        return self.units // self.lanes.run
+        return max(1, self.units // self.lanes.run)
 
     @property
     def sums(self) -> int:
@@ -77,7 +86,8 @@ class DecodeKernel:
         return self._pack(1).bytes_of(k) * self.passes
 
     def _pack(self, columns: int) -> Pack:
-        return Pack(self.lanes, columns, self.numbers, self.block[1])
+        run = 1 if self.gathers else self.lanes.run
+        return Pack(run, self.lanes.columns, self.most_lanes, columns, self.numbers, self.block[1])
 
     @property
     def _finish(self) -> Finish:
@@ -167,17 +177,17 @@ class DecodeKernel:
         self, f: Function, step: "_Step", values: Value, start: Value, end: Value
     ) -> list[Value]:
         """Emit the walk along a block row; return its sums."""
+        if self.gathers:
+            row = GatherRow(f, self.numbers.values, self.columns, self.index_bits, self.ahead)
+            return [row.sums(step.x, step.col, values, start, end)]
         sums = [zero(vector(self.lanes.width))] * (self.tile * self.chains)
         whole = f.sub(end, f.rem(f.sub(end, start), self.together))
         with f.loop(start, whole, step=self.together, carry=sums) as loop:
-            sums = loop.values
-            for b in range(self.together):
-                sums = step.add(values, f.add(loop.index, b), sums, b * self.parts)
-            loop.carry(sums)
+            loop.carry(step.add(values, loop.index, self.together, loop.values))
         sums = loop.results
         if self.together > 1:
             with f.loop(whole, end, carry=sums) as loop:
-                loop.carry(step.add(values, loop.index, loop.values, 0))
+                loop.carry(step.add(values, loop.index, 1, loop.values))
             sums = loop.results
         while len(sums) > self.tile:
             half = len(sums) // 2
@@ -186,7 +196,7 @@ class DecodeKernel:
 
 
 class _Step:
-    """What emits the product of some rows of one block."""
+    """What emits the product of a tile of rows of some blocks that follow each other."""
 
     def __init__(self, kernel: DecodeKernel, f: Function, x: Value, col: Value) -> None:
         self.kernel, self.f, self.x, self.col = kernel, f, x, col
@@ -198,65 +208,88 @@ class _Step:
         # values that must be both widened and repeated are widened into memory first
         self.wide: Value | None = None
         if kernel.numbers.widens and kernel.lanes.columns > 1:
-            self.wide = f.scratch(4 * kernel.tile * kernel.spelt * kernel.lanes.run)
+            most = kernel.together * kernel.tile * kernel.spelt * kernel.lanes.run
+            self.wide = f.scratch(4 * most)
 
-    def add(self, values: Value, block: Value, sums: list[Value], turn: int) -> list[Value]:
-        """Add the products of one block to the sums, those of each part to the next chain."""
+    def add(self, values: Value, first: Value, count: int, sums: list[Value]) -> list[Value]:
+        """Add the products of the blocks from the first on to the sums.
+
+        Each part of each block goes to the next chain of sums.
+        """
         f, kernel = self.f, self.kernel
-        w = f.at(values, f.mul(block, self.block_bytes))
-        column = f.load_index(self.col, block, bits=kernel.index_bits)
-        x = f.at(self.x, f.mul(column, 4 * kernel.units * kernel.lanes.columns))
-        if kernel.spelt == kernel.parts:
-            return self._parts(w, x, sums, turn)
-        with f.loop(0, kernel.parts, step=kernel.spelt, carry=sums) as loop:
-            here = f.at(w, f.mul(loop.index, kernel.piece_bytes))
-            there = f.at(x, f.mul(loop.index, 4 * kernel.lanes.run * kernel.lanes.columns))
-            loop.carry(self._parts(here, there, loop.values, 0))
-        return loop.results
+        w = f.at(values, f.mul(first, self.block_bytes))
+        for block in range(count):
+            column = f.load_index(self.col, f.add(first, block), bits=kernel.index_bits)
+            x = f.at(self.x, f.mul(column, 4 * kernel.units * kernel.lanes.columns))
+            if kernel.spelt == kernel.parts:
+                if block == 0 and self.wide is not None:
+                    self._widen(w, count)
+                sums = self._parts(w, x, sums, block)
+                continue
+            with f.loop(0, kernel.parts, step=kernel.spelt, carry=sums) as loop:
+                here = f.at(w, f.mul(loop.index, kernel.piece_bytes))
+                there = f.at(x, f.mul(loop.index, 4 * kernel.lanes.run * kernel.lanes.columns))
+                if self.wide is not None:
+                    self._widen(here, 1)
+                loop.carry(self._parts(here, there, loop.values, 0))
+            sums = loop.results
+        return sums
 
-    def _parts(self, w: Value, x: Value, sums: list[Value], turn: int) -> list[Value]:
-        f, lanes, numbers, sums = self.f, self.kernel.lanes, self.kernel.numbers, list(sums)
-        piece, row_bytes, rows = self.kernel.piece_bytes, self.row_bytes, self.kernel.tile
-        source, before = w, turn // self.kernel.parts * self.block_bytes
-        if self.wide is not None:
-            count = self.kernel.spelt * lanes.run
-            for i in range(rows):
-                target = f.at(self.wide, 4 * count * i)
-                widen(f, numbers.values, f.at(w, row_bytes * i), target, count)
-            w, piece, row_bytes = self.wide, 4 * lanes.run, 4 * count
-        for part in range(self.kernel.spelt):
+    def _widen(self, values: Value, blocks: int) -> None:
+        """Widen what is spelt out of some blocks; they lie one after the other if whole."""
+        kernel, wide = self.kernel, self.wide
+        assert wide is not None
+        count = kernel.spelt * kernel.lanes.run
+        if kernel.spelt == kernel.parts:
+            number = kernel.tile * count
+            strides = [(self.block_bytes * b, 4 * number * b) for b in range(blocks)]
+            if kernel.tile == kernel.sums:
+                number, strides = number * blocks, [(0, 0)]
+        else:
+            number = count
+            strides = [(self.row_bytes * i, 4 * count * i) for i in range(kernel.tile)]
+        for source, target in strides:
+            at, to = self.f.at(values, source), self.f.at(wide, target)
+            widen(self.f, kernel.numbers.values, at, to, number)
+
+    def _parts(self, w: Value, x: Value, sums: list[Value], block: int) -> list[Value]:
+        """Add the spelt parts of one of the blocks at ``w``, or of what was widened of them."""
+        f, kernel, sums = self.f, self.kernel, list(sums)
+        lanes, numbers, before = kernel.lanes, kernel.numbers, block * self.block_bytes
+        for part in range(kernel.spelt):
             xs = lanes.load_x(f, f.at(x, 4 * lanes.run * lanes.columns * part))
-            chain = (turn + part) % self.kernel.chains * rows
-            for i in range(rows):
-                offset = self.row_bytes * i + self.kernel.piece_bytes * part
-                if self.ahead and (before + offset) % 64 < self.kernel.piece_bytes:
-                    f.prefetch(f.at(source, offset + self.ahead))
-                at = f.at(w, row_bytes * i + piece * part)
-                if numbers.widens and self.wide is None:
-                    ws = load_wide(f, numbers.values, lanes.width, at)
+            chain = (block * kernel.parts + part) % kernel.chains * kernel.tile
+            for i in range(kernel.tile):
+                offset = before + self.row_bytes * i + kernel.piece_bytes * part
+                if self.ahead and offset % 64 < kernel.piece_bytes:
+                    f.prefetch(f.at(w, offset + self.ahead))
+                if self.wide is not None:
+                    place = (block * kernel.tile + i) * kernel.spelt + part
+                    ws = lanes.load_values(f, f.at(self.wide, 4 * lanes.run * place))
+                elif numbers.widens:
+                    ws = load_wide(f, numbers.values, lanes.width, f.at(w, offset))
                 else:
-                    ws = lanes.load_values(f, at)
+                    ws = lanes.load_values(f, f.at(w, offset))
                 sums[chain + i] = multiply_add(f, numbers, ws, xs, sums[chain + i])
         return sums
 
 
-def lanes_for(most: int, rows: int, units: int, columns: int) -> Lanes:
+def lanes_for(most: int, least: int, rows: int, units: int, columns: int) -> Lanes:
     """Choose what the lanes of vectors are, for a block of so many rows of so many units.
 
     Args:
         most: Lanes of the widest vector.
+        least: Lanes of the narrowest one.
         rows: Rows of a block.
         units: Units in a row of a block.
         columns: Columns of the dense operand; a power of two, at most ``most``, serves them.
     """
-    if columns == 1:
-        run = _factor(units, most)
-        height = _factor(rows, most // run) if run == units else 1
-        if height * run >= 4:
-            return Lanes(height, 1, run)
     width = min(most, 1 << (columns - 1).bit_length())
     run = _factor(units, most // width)
-    return Lanes(1, max(width, 4 // run), run)
+    rows = _factor(rows, most // run) if columns == 1 and run == units else 1
+    if rows * width * run < least:
+        return Lanes(1, least // run, run)
+    return Lanes(rows, width, run)
 
 
 def _factor(number: int, most: int) -> int:

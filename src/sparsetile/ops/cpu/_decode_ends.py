@@ -53,30 +53,32 @@ class Pack:
     Zeros stand for columns that are not there, and follow the last number up to whole blocks.
     """
 
-    lanes: Lanes
-    columns: int  # that are there
+    run: int
+    columns: int  # with those that are not there
+    width: int  # lanes of the vectors it is moved in
+    given: int  # columns that are there
     numbers: Numbers
     block_columns: int
 
     @property
     def _step(self) -> int:
         """Numbers of a column packed at once: a vector of units."""
-        return self.lanes.width * self.numbers.per_unit
+        return self.width * self.numbers.per_unit
 
     def bytes_of(self, k: int) -> int:
         """Bytes of all columns, packed."""
         whole = max(1, -(-k // self.block_columns)) * self.block_columns
-        return -(-whole // self._step) * 4 * self.lanes.width * self.lanes.columns + 63 & ~63
+        return -(-whole // self._step) * 4 * self.width * self.columns + 63 & ~63
 
     def function(self) -> Function:
-        """Write ``pack_<columns>(x, x_stride, k, target)``."""
+        """Write ``pack_<given>(x, x_stride, k, target)``."""
         args = [("x", "ptr"), ("x_stride", "i64"), ("k", "i64"), ("target", "ptr")]
-        f = Function(f"pack_{self.columns}", args, internal=True)
+        f = Function(f"pack_{self.given}", args, internal=True)
         _, _, k, target = f.args
         step = self._step
         whole, blocks = f.sub(k, f.rem(k, step)), f.add(k, self.block_columns - 1)
         padded = f.sub(blocks, f.rem(blocks, self.block_columns))
-        bytes_of_step = 4 * self.lanes.width * self.lanes.columns
+        bytes_of_step = 4 * self.width * self.columns
         with f.loop(0, whole, step=step, carry=[target]) as loop:
             self._move(f, loop.index, loop.values[0], None)
             loop.carry([f.at(loop.values[0], bytes_of_step)])
@@ -88,20 +90,19 @@ class Pack:
     def _move(self, f: Function, number: Value, target: Value, left: Value | None) -> None:
         """Move a vector of units of each column; only ``left`` numbers are there."""
         x, x_stride = f.args[:2]
-        width, size = self.lanes.width, self.numbers.x.size
-        vectors = [zero(vector(width))] * self.lanes.columns
-        for column in range(self.columns):
+        size = self.numbers.x.size
+        vectors = [zero(vector(self.width))] * self.columns
+        for column in range(self.given):
             at = f.at(f.at(x, f.mul(x_stride, column)), f.mul(number, size))
             vectors[column] = self._load(f, at, left)
-        for i, units in enumerate(_zipped(f, vectors, self.lanes.run)):
-            f.store(units, f.at(target, 4 * width * i))
+        for i, units in enumerate(_zipped(f, vectors, self.run)):
+            f.store(units, f.at(target, 4 * self.width * i))
 
     def _load(self, f: Function, pointer: Value, left: Value | None) -> Value:
-        width = self.lanes.width
         if self.numbers.pairs:
-            return load_pairs(f, width, pointer, left)
-        mask = None if left is None else f.lanes_below(left, width)
-        return load_wide(f, self.numbers.x, width, pointer, mask)
+            return load_pairs(f, self.width, pointer, left)
+        mask = None if left is None else f.lanes_below(left, self.width)
+        return load_wide(f, self.numbers.x, self.width, pointer, mask)
 
 
 def _zipped(f: Function, vectors: Sequence[Value], run: int) -> list[Value]:
