@@ -170,7 +170,7 @@ def test_half_values_serve_and_train_beside_a_float32_bias(half):
         torch.testing.assert_close(layer(x), dense(x))
         with torch.no_grad():
             torch.testing.assert_close(layer(x), dense(x))
-    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
     before = (layer(x) ** 2).sum()
     before.backward()
     assert (layer.values.grad.dtype, layer.bias.grad.dtype) == (half, torch.float32)

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch.autograd import forward_ad
@@ -157,6 +158,17 @@ def test_indices_of_another_kind_are_refused_after_good(t):
     for bad in ({"crow": crow.long()}, {"crow": crow[:-1]}, {"shape": (16, 12)}):
         with pytest.raises((TypeError, ValueError)):
             call(**bad)
+
+
+def test_sizes_may_be_numpys(roads, t):
+    shape = np.int64(8), np.int32(12)
+    crow, col = PATTERN.crow_indices, PATTERN.col_indices
+
+    def call():
+        return from_indices(t["x"], t["values"], crow, col, shape)
+
+    call()
+    assert short(roads, call)
 
 
 class Tagged(torch.Tensor):

@@ -240,7 +240,8 @@ def test_operators_pass_opcheck(on_reference, name):
     assert set(results.values()) == {"SUCCESS"}
 
 
-def test_it_compiles_whole(on_reference, product):
+@pytest.mark.parametrize("dynamic", [None, True], ids=["static", "dynamic"])
+def test_it_compiles_whole(on_reference, product, dynamic):
     torch._dynamo.reset()
     t = operands()
 
@@ -250,7 +251,7 @@ def test_it_compiles_whole(on_reference, product):
     want = product(t)
     out = torch.full_like(want, NAN)
     with without_type_checks():
-        y = torch.compile(write, fullgraph=True, backend="aot_eager")(t, out)
+        y = torch.compile(write, fullgraph=True, backend="aot_eager", dynamic=dynamic)(t, out)
     assert torch.equal(out, want) and torch.equal(y, want + 1)
 
 

@@ -90,11 +90,13 @@ def remember(
 ) -> None:
     """Note a product that went the ordinary road, if its like may be computed `at_once`."""
     tensors = (x, values, crow, col) if bias is None else (x, values, crow, col, bias)
-    if _Guards is None or is_compiling() or _observed() or not _plain(tensors):
+    if _Guards is None or is_compiling() or type(x) is not Tensor or _observed():
+        return
+    if not _plain(tensors):
         return
     module = _dispatch.choose("linear", x.dtype, values.dtype, (*values.shape[1:],), _CPU)
     # Of x only the last size matters, and any strides will do.
-    sizes = [[None] * (x.ndim - 1) + [shape[1]], *(list(t.shape) for t in tensors[1:])]
+    sizes = [[None] * (x.ndim - 1) + [x.shape[-1]], *(list(t.shape) for t in tensors[1:])]
     strides = [[None] * x.ndim, *(list(t.stride()) for t in tensors[1:])]
     guard = _Guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
     if len(_known) >= _MOST:
