@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 
 from sparsetile.matrix import random_pattern
-from sparsetile.ops import linear, linear_from_indices, sddmm, spmm
+from sparsetile.ops import _out, linear, linear_from_indices, sddmm, spmm
 from support import without_type_checks
 from support_ops import values_for
 
@@ -117,6 +119,36 @@ def test_columns_of_one_matrix_are_apart(on_reference):
     want = linear(both[..., 8:], values, PATTERN)
     linear(both[..., 8:], values, PATTERN, out=both[..., :8])
     assert torch.equal(both[..., :8], want)
+
+
+@st.composite
+def views(draw):
+    """Two views of one buffer, of any sizes and steps, the second perhaps of wider elements."""
+    shapes = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 12)), min_size=1, max_size=3)
+    buffer = torch.zeros(400)
+    return [
+        buffer.view(draw(st.sampled_from((torch.float32, torch.bfloat16)))).as_strided(
+            [n for n, _ in axes], [step for _, step in axes], draw(st.integers(0, 40))
+        )
+        for axes in (draw(shapes), draw(shapes))
+    ]
+
+
+def places(t):
+    """Every byte that each element of a view lies in, one by one."""
+    offsets = torch.arange(t.untyped_storage().nbytes() // t.element_size())
+    starts = offsets.as_strided(t.shape, t.stride(), t.storage_offset()) * t.element_size()
+    return (starts[..., None] + torch.arange(t.element_size())).flatten().tolist()
+
+
+@settings(max_examples=300, deadline=None)
+@given(pair=views())
+def test_shared_memory_is_never_missed(pair):
+    a, b = map(places, pair)
+    if _out._distinct(pair[0]):
+        assert len(set(a)) == len(a)
+    if not _out._share(*pair):
+        assert not set(a) & set(b)
 
 
 OVERLAPPING = {
