@@ -6,9 +6,10 @@ import sys
 import time
 
 import pytest
+from typer.testing import CliRunner
 
 from sparsetile import __main__
-from sparsetile.bench import _bench_run
+from sparsetile.bench import _bench_run, _cli
 from sparsetile.bench._bench_row import COLUMNS
 
 TINY = "bench linear -m 48 -n 8 --blocksize 4 --density 1/2 --peers none --seconds 0.05".split()
@@ -42,6 +43,12 @@ def test_a_benchmark_is_measured_written_and_gone_on_with(cli, tmp_path):
     assert code == 0
     assert "1 of 1 cells were in" in out
     assert path.read_text() == before
+
+
+def test_the_command_has_help():
+    done = CliRunner().invoke(_cli.app, ["bench", "--help"])
+    assert done.exit_code == 0
+    assert "Usage" in done.output
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,13 @@ def test_a_process_is_kept_from_one_question_to_the_next(child):
         assert process.ask({}, 60) == process.ask({}, 60)
 
 
+def test_a_process_is_renewed_before_it_has_kept_too_much(child, monkeypatch):
+    monkeypatch.setattr(_bench_process, "_MOST", 2)
+    with child("    import os; print(os.getpid(), flush=True)\n") as process:
+        first, second, third = (process.ask({}, 60) for _ in range(3))
+    assert first == second != third
+
+
 def test_a_process_that_dies_is_told_with_its_last_words_and_started_anew(child):
     body = "    if 'die' in line: sys.exit('no room')\n    print(json.dumps('alive'), flush=True)\n"
     with child(body) as process:

@@ -101,6 +101,12 @@ def test_no_winner_is_called_inside_the_noise(ratios, said):
     assert verdict(ratios) == said
 
 
+def test_no_winner_is_called_while_others_use_the_cpus():
+    assert row_of(case(threads=2), timed(), FACTS, ROOF)["verdict"] == "faster"
+    row = row_of(case(threads=2), timed(disturbed=True), FACTS, ROOF)
+    assert (row["dense_ratio"], row["verdict"]) == (2.0, "within the noise")
+
+
 def test_numbers_are_finite():
     row = row_of(case(), timed(), FACTS, ROOF)
     assert all(math.isfinite(v) for v in row.values() if isinstance(v, float))

@@ -121,9 +121,17 @@ def test_short_calls_are_timed_many_at_once(monkeypatch):
     assert len(calls) > 10 * len(done["torch-csr"].wall)
 
 
+@pytest.mark.parametrize(
+    ("threads", "others", "said"), [(2, 64.0, True), (2, 0.0, False), (1, 64.0, False)]
+)
+def test_several_threads_are_disturbed_by_busy_neighbours(monkeypatch, threads, others, said):
+    monkeypatch.setattr(_bench_time.Neighbours, "cpus", lambda self: others)
+    assert {timed.disturbed for timed in run(one=case(threads=threads)).values()} == {said}
+
+
 def test_operands_are_the_same_in_every_process():
     a, b = Operands(case(), seed=3), Operands(case(), seed=3)
-    assert a.pattern.equal(b.pattern) if hasattr(a.pattern, "equal") else a.pattern == b.pattern
+    assert torch.equal(a.pattern.col_indices, b.pattern.col_indices)
     for name in ("values", "x", "g"):
         assert torch.equal(getattr(a, name), getattr(b, name))
     assert not torch.equal(a.x, Operands(case(), seed=4).x)

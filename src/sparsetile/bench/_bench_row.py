@@ -58,7 +58,8 @@ def row_of(case: Case, one: Timed, facts: Mapping[str, str], roof: Roof | None) 
     row |= {"median_us": median, "p20_us": p20, "p80_us": p80, "min_us": 1e6 * min(one.wall)}
     row |= {"cpu_us": 1e6 * min(one.cpu), "gflops": flops / min(counted) / 1e9}
     row["dense_ratio"] = 1.0 if one.peer == DENSE else float(np.median(ratios))
-    row["verdict"] = NOISE if one.peer == DENSE else verdict(ratios.tolist())
+    alike = one.peer == DENSE or one.disturbed
+    row["verdict"] = NOISE if alike else verdict(ratios.tolist())
     if roof is not None:
         row["peak_fraction"] = row["gflops"] / roof["peak"]
         row["bound"], row["limit"] = bound(flops, moved, reused, roof)

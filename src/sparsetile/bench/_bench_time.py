@@ -1,6 +1,7 @@
 """Timing the peers of one family on one case, each checked before it is timed."""
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -10,13 +11,13 @@ import numpy as np
 import torch
 
 from sparsetile.bench._bench_case import CannotError, Case, Operands, difference, tolerance
-from sparsetile.bench._busy import Neighbours
+from sparsetile.bench._busy import Neighbours, busy_warning
 from sparsetile.bench._measure import interleave
 from sparsetile.bench._peers import DENSE, DENSE_BF16, Call, prepare
 
 WRONG = "wrong result"
 _SAMPLE = 5e-4  # seconds that one timing should take at least
-_ROUNDS = (5, 100)
+_ROUNDS, _FEW = (5, 100), 3  # few where dense alone takes all the time there is
 
 
 @dataclass
@@ -33,6 +34,7 @@ class Timed:
         dense_wall: Those of torch's dense product, in the same rounds.
         dense_cpu: The same for the CPUs.
         verdict: Why there are no times; empty when there are.
+        disturbed: Other programs kept CPUs busy that its threads needed.
     """
 
     peer: str
@@ -44,6 +46,7 @@ class Timed:
     dense_wall: list[float] = field(default_factory=list)
     dense_cpu: list[float] = field(default_factory=list)
     verdict: str = ""
+    disturbed: bool = False
 
 
 def time_family(
@@ -85,9 +88,14 @@ def time_family(
         for one in done.values():
             one.verdict = one.verdict or reason
         return list(done.values()), neighbours.cpus()
-    for group, limits in _groups({name: call.run for name, call in calls.items()}, seconds):
-        _time(done, group, limits, seconds)
-    return list(done.values()), neighbours.cpus()
+    for group, rounds in _groups({name: call.run for name, call in calls.items()}, seconds):
+        _time(done, group, rounds, seconds * len(group) / len(calls))
+    others = neighbours.cpus()
+    if others is not None and case.threads > 1:
+        busy = bool(busy_warning(others, case.threads, os.cpu_count() or 1))
+        for one in done.values():
+            one.disturbed = busy
+    return list(done.values()), others
 
 
 def _checked(one: Timed, given: Operands, right: tuple[Any, ...]) -> Call | None:
@@ -131,11 +139,11 @@ def _groups(
         start = time.perf_counter()
         call()
         spent[name] = time.perf_counter() - start
-    share = seconds / len(calls)
-    slow = [n for n in calls if n != DENSE and _ROUNDS[0] * spent[n] > share]
-    quick = {name: call for name, call in calls.items() if name not in slow}
-    groups = [(quick, _ROUNDS)] if len(quick) > 1 or not slow else []
-    for name in slow:
+    slow = {name for name, took in spent.items() if _ROUNDS[0] * took > seconds / len(calls)}
+    quick = {name: call for name, call in calls.items() if name == DENSE or name not in slow}
+    rounds = (_FEW, _ROUNDS[1]) if DENSE in slow else _ROUNDS
+    groups = [(quick, rounds)] if len(quick) > 1 or slow <= {DENSE} else []
+    for name in sorted(slow - {DENSE}):
         groups.append(({DENSE: calls[DENSE], name: calls[name]}, (1, _ROUNDS[0])))
     return groups
 
@@ -151,8 +159,7 @@ def _time(
         start = time.perf_counter()
         call()
         counts[name] = max(1, math.ceil(_SAMPLE / max(1e-7, time.perf_counter() - start)))
-    part = seconds * len(group) / max(2, len(done))
-    times = interleave(group, seconds=part, rounds=rounds, clock=_clocks, counts=counts)
+    times = interleave(group, seconds=seconds, rounds=rounds, clock=_clocks, counts=counts)
     dense = np.array(times[DENSE])
     for name, samples in times.items():
         one = done.get(name)
