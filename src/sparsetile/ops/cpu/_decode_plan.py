@@ -1,6 +1,6 @@
 """The plan of a product with few columns."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,17 +16,18 @@ from sparsetile.ops.cpu._scratch import scratch
 from sparsetile.ops.cpu._threads import run, thread_count
 
 _MOST_COLUMNS = 15
+_MOST_PREPARED = 64
+_X, _Y, _PACKED, _VALUES, _BIAS = LAYOUT.slots("x", "y", "packed", "values", "bias")
 _AHEAD = 4096  # bytes of values asked for ahead where they do not fit the second cache
 _SMALL = 256  # bytes of blocks whose indices are worth shortening
 
 
-@dataclass(frozen=True)
-class _Prepared:
+class _Prepared(NamedTuple):
     """A compiled kernel and its argument array, with all that does not change between calls."""
 
     worker: int
     template: Call
-    pack_bytes: int
+    pack_bytes: int  # of all threads
 
 
 class DecodePlan:
@@ -54,22 +55,21 @@ class DecodePlan:
         self, values: Tensor, x: Dense, y: Dense, bias: Tensor | None, activation: str = ""
     ) -> None:
         """Compute y = activation(W · x + bias), column by column."""
-        columns = x.columns
-        threads = thread_count(self._stored * columns)
-        key = (columns, x.column_step, y.column_step, activation, threads)
+        threads = thread_count(self._stored * x.columns)
+        key = (x.columns, x.column_step, y.column_step, activation, threads)
         prepared = self._prepared.get(key)
         if prepared is None:
-            prepared = self._prepared[key] = self._prepare(*key)
-        call = LAYOUT.copy(prepared.template)
-        LAYOUT.fill(
-            call,
-            x=x.tensor.data_ptr(),
-            y=y.tensor.data_ptr(),
-            values=values.data_ptr(),
-            bias=(self._no_bias if bias is None else bias).data_ptr(),
-            packed=scratch("decode", prepared.pack_bytes * threads),
-        )
-        run(prepared.worker, call, threads)
+            prepared = self._prepare(*key)
+        worker, template, pack_bytes = prepared
+        call = type(template).from_buffer_copy(template)
+        if bias is not None:
+            bias = bias.contiguous()
+            call[_BIAS] = bias.data_ptr()
+        call[_X] = x.tensor.data_ptr()
+        call[_Y] = y.tensor.data_ptr()
+        call[_VALUES] = values.data_ptr()
+        call[_PACKED] = scratch("decode", pack_bytes)
+        run(worker, call, threads)
 
     def _prepare(
         self, columns: int, x_step: int, y_step: int, activation: str, threads: int
@@ -87,20 +87,24 @@ class DecodePlan:
             ahead=_AHEAD if far else 0,
         )
         tasks = 4 * threads if threads > 1 else 1
-        template, pack_bytes = LAYOUT.new(), kernel.pack_bytes(self.k)
-        LAYOUT.fill(
-            template,
+        pack_bytes = kernel.pack_bytes(self.k)
+        template = LAYOUT.new(
             tasks=tasks,
             m=self.m,
             k=self.k,
             x_stride=x_step,
             y_stride=y_step,
             pack_bytes=pack_bytes,
+            bias=self._no_bias.data_ptr(),
             crow=self.index.crow.data_ptr(),
             col=self._col.data_ptr(),
             bounds=self.index.bounds(tasks).data_ptr(),
         )
-        return _Prepared(load(kernel, ["run"])["run"], template, pack_bytes)
+        prepared = _Prepared(load(kernel, ["run"])["run"], template, pack_bytes * threads)
+        if len(self._prepared) >= _MOST_PREPARED:
+            self._prepared.clear()
+        self._prepared[columns, x_step, y_step, activation, threads] = prepared
+        return prepared
 
 
 def decodes(
