@@ -190,6 +190,20 @@ class Function:
         offset = i64(offset) if isinstance(offset, int) else offset
         return self.let("ptr", f"getelementptr i8, {pointer}, {offset}")
 
+    def lines(self, base: Value, stride: Value, count: int) -> list[Value]:
+        """Addresses of lines a stride apart, from ``base`` on: few registers hold them all.
+
+        LLVM is kept from seeing where the base comes from. In a loop it would else try, for long,
+        to count up a register for each line.
+        """
+        base = self.intrinsic("llvm.launder.invariant.group.p0", "ptr", base)
+        steps = [i64(0), stride, self.mul(stride, 2), self.mul(stride, 3)]
+        found: list[Value] = []
+        while len(found) < count:
+            found += [self.at(base, step) for step in steps]
+            base = self.at(base, self.mul(stride, 4))
+        return found[:count]
+
     # --- memory ---------------------------------------------------------------------------------
 
     def load(self, type_: str, pointer: Value, align: int = 4) -> Value:
@@ -239,6 +253,10 @@ class Function:
         other = f"{a.type} poison" if b is None else str(b)
         mask = ", ".join(f"i32 {lane}" for lane in lanes)
         return self.let(type_, f"shufflevector {a}, {other}, <{len(lanes)} x i32> <{mask}>")
+
+    def fence(self, value: Value) -> Value:
+        """Return the same floats as a vector whose making LLVM does not look into."""
+        return self.intrinsic(f"llvm.arithmetic.fence.{short(value.type)}", value.type, value)
 
     def fma(self, a: Value, b: Value, c: Value) -> Value:
         """``a * b + c``, rounded once."""

@@ -53,15 +53,15 @@ class Packing:
         x, stride, n, k0, k1, k, panel = f.args
         with f.loop(0, self.vectors) as tile:
             column = f.mul(tile.index, lanes)
-            rows = [f.at(x, f.mul(f.add(column, i), stride)) for i in range(lanes)]
+            first = f.at(x, f.mul(column, stride))
             target = f.at(panel, f.mul(tile.index, 4 * lanes))
             left = f.sub(n, column)
 
             def turn(unit: Value, counts: list[Value] | None) -> None:
                 offset = f.mul(unit, self.per_unit * self.number.size)
                 loaded = [
-                    self._load_line(f, f.at(row, offset), counts[i] if counts else None)
-                    for i, row in enumerate(rows)
+                    self._load_line(f, line, counts[i] if counts else None)
+                    for i, line in enumerate(f.lines(f.at(first, offset), stride, lanes))
                 ]
                 out = f.at(target, f.mul(unit, self.row_bytes))
                 for j, packed in enumerate(transpose(f, loaded)):
@@ -159,17 +159,18 @@ class Unpacking:
 
             with f.when(f.compare("sge", left, lanes)), f.loop(0, whole, lanes) as loop:
                 out = f.at(target, f.mul(loop.index, size))
-                for piece in turned(loop.index):
-                    self._store(f, piece, out, None)
-                    out = f.at(out, stride)
+                for piece, line in zip(
+                    turned(loop.index), f.lines(out, stride, lanes), strict=True
+                ):
+                    self._store(f, piece, line, None)
             first = f.select(f.compare("sge", left, lanes), whole, i64(0))
             with f.loop(first, rows, lanes) as loop:
                 mask = f.lanes_below(f.sub(rows, loop.index), lanes)
                 out = f.at(target, f.mul(loop.index, size))
+                lines = f.lines(out, stride, lanes)
                 for lane, piece in enumerate(turned(loop.index)):
                     with f.when(f.compare("sgt", left, lane)):
-                        self._store(f, piece, out, mask)
-                    out = f.at(out, stride)
+                        self._store(f, piece, lines[lane], mask)
         return f
 
     def columns(self, name: str) -> Function:

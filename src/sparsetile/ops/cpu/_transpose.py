@@ -19,7 +19,9 @@ def transpose(f: Function, rows: Sequence[Value]) -> list[Value]:
 
     def within(a: Value, b: Value, order: Sequence[int]) -> Value:
         """Shuffle 4 of the 8 numbers that a and b have in a 128-bit lane, alike in all lanes."""
-        return f.shuffle(a, b, [q + (i if i < 4 else i - 4 + lanes) for q in quads for i in order])
+        return _shuffle(
+            f, a, b, [q + (i if i < 4 else i - 4 + lanes) for q in quads for i in order]
+        )
 
     columns: list[list[Value]] = [[] for _ in range(4)]
     for q in quads:
@@ -39,7 +41,7 @@ def _transpose_quads(f: Function, vectors: Sequence[Value]) -> list[Value]:
     """Transpose 1, 2 or 4 vectors of as many 128-bit lanes."""
 
     def pick(a: Value, b: Value, order: Sequence[int]) -> Value:
-        return f.shuffle(a, b, [4 * quad + i for quad in order for i in range(4)])
+        return _shuffle(f, a, b, [4 * quad + i for quad in order for i in range(4)])
 
     if len(vectors) == 1:
         return list(vectors)
@@ -51,3 +53,8 @@ def _transpose_quads(f: Function, vectors: Sequence[Value]) -> list[Value]:
     high = pick(a, b, (2, 3, 6, 7)), pick(c, d, (2, 3, 6, 7))
     orders = ((0, 2, 4, 6), (1, 3, 5, 7))
     return [pick(x, y, order) for x, y in (low, high) for order in orders]
+
+
+def _shuffle(f: Function, a: Value, b: Value, order: Sequence[int]) -> Value:
+    # Without the fence LLVM takes most of the time of a kernel to look for better shuffles.
+    return f.fence(f.shuffle(a, b, order))
