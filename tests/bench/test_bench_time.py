@@ -44,6 +44,12 @@ def test_a_family_without_dense_is_compared_with_it_all_the_same():
     assert len(done["scipy-csr"].dense_wall) == len(done["scipy-csr"].wall) > 0
 
 
+def test_where_no_peer_can_do_the_case_no_time_is_spent(monkeypatch):
+    monkeypatch.setattr(Operands, "truth", lambda self: pytest.fail("not needed"))
+    done = run(["scipy-csr", "scipy-bsr"], case(dtype="bfloat16"))
+    assert {timed.verdict for timed in done.values()} == {"no bfloat16"}
+
+
 def test_a_wrong_result_is_not_timed(monkeypatch):
     def wrong(given):
         return Call(lambda: given.truth()[0] * 1.01, lambda found: (found,), "bad")

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -58,7 +59,7 @@ def machine() -> str:
 
 def command() -> str:
     """The command as it was typed, with the program's short name."""
-    return " ".join(["sparsetile", *sys.argv[1:]])
+    return shlex.join(["sparsetile", *sys.argv[1:]])
 
 
 def instruction_set() -> str:
