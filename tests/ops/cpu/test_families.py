@@ -36,11 +36,10 @@ def test_each_block_has_its_kernel(blocksize, forward, transposed, gradient):
         assert st.last_kernel() == f"cpu:sddmm_f32_b{r}x{c}/{gradient}"
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-def test_other_dtypes_say_that_they_need_another_back_end(dtype):
+def test_float64_needs_another_back_end():
     pattern = st.random_pattern(32, 32, blocksize=(16, 16), density=0.5, seed=0)
-    with st.backend("cpu"), pytest.raises(NotImplementedError, match="float32"):
-        st.linear(torch.ones(2, 32, dtype=dtype), some_values(pattern).to(dtype), pattern)
+    with st.backend("cpu"), pytest.raises(NotImplementedError, match="float64"):
+        st.linear(torch.ones(2, 32).double(), some_values(pattern).double(), pattern)
 
 
 @pytest.mark.parametrize(
