@@ -10,9 +10,10 @@ import sparsetile as st
 from sparsetile.ops._activation import ACTIVATIONS, activate
 from sparsetile.ops.cpu import _decode_plan, _jit, _threads
 from sparsetile.ops.cpu._decode import DecodeKernel
-from sparsetile.ops.cpu._decode_plan import DecodePlan, decodes
+from sparsetile.ops.cpu._decode_mask import mask_of
+from sparsetile.ops.cpu._decode_plan import DecodePlan
 from sparsetile.ops.cpu._index import index_of
-from sparsetile.ops.cpu._isa import LEVELS, host
+from sparsetile.ops.cpu._isa import LEVELS, host, instruction_sets
 from sparsetile.ops.cpu._number import numbers_of
 from sparsetile.ops.cpu._operand import Dense, without_padding
 from support import dense64, some_values
@@ -131,12 +132,22 @@ def test_results_are_the_same_for_any_number_of_threads(monkeypatch, block):
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-def test_few_columns_stored_one_by_one_are_decoded():
-    numbers = numbers_of(host(), F32, F32)
-    assert decodes((4, 4), (64, 64), 1, False, True, numbers)
-    assert not decodes((4, 4), (64, 64), 16, False, True, numbers)  # too many
-    assert not decodes((4, 4), (64, 64), 1, True, True, numbers)  # blocks lie the other way round
-    assert not decodes((4, 4), (64, 64), 2, False, False, numbers)  # columns are not contiguous
+@pytest.mark.parametrize("level", ["avx512", "amx"])
+@pytest.mark.parametrize("formats", FORMATS)
+@pytest.mark.parametrize("columns", [1, 2])
+def test_many_single_numbers_are_found_by_a_bit_mask(monkeypatch, columns, formats, level):
+    if level not in instruction_sets()[1]:
+        pytest.skip(f"the processor has no {level}")
+    monkeypatch.setattr(_decode_plan, "host", lambda: LEVELS[level])
+    for m, k, density in ((70, 130, 0.4), (40, 64, 1.0), (3, 1, 1.0)):
+        check(pattern_with_empty_rows(m, k, (1, 1), density), columns, formats, isa=LEVELS[level])
+
+
+def test_a_bit_mask_is_not_made_of_columns_that_do_not_rise():
+    crow, col = torch.tensor([0, 2, 3]), torch.tensor([1, 1, 0])
+    assert mask_of(index_of(crow, col, 2, transpose=False), 2) is None
+    mask = mask_of(index_of(crow, torch.tensor([0, 33, 0]), 34, transpose=False), 34)
+    assert mask.tolist() == [[1, 0, 0, 0, 2, 0, 0, 0], [1, 0, 0, 0, 0, 0, 0, 0]]
 
 
 # --- the code -----------------------------------------------------------------------------------
@@ -144,7 +155,8 @@ def test_few_columns_stored_one_by_one_are_decoded():
 
 def kernel(isa, block, columns, x=F32, values=F32):
     numbers = numbers_of(isa, x, values, block[1])
-    return DecodeKernel(isa.lanes, isa.registers, block, columns, numbers, "", 16, 4096)
+    walk = "gather" if block == (1, 1) and columns <= 2 and isa.lanes == 16 else "blocks"
+    return DecodeKernel(isa.lanes, isa.registers, block, columns, numbers, "", 16, 4096, walk)
 
 
 def hottest_block(text, spelling):

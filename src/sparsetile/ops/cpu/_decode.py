@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from sparsetile.ops.cpu._call import Layout
 from sparsetile.ops.cpu._decode_ends import Finish, Lanes, Pack
-from sparsetile.ops.cpu._decode_gather import GatherRow, gathers
+from sparsetile.ops.cpu._decode_gather import GatherRow
+from sparsetile.ops.cpu._decode_mask import MaskRow
 from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector, zero
 from sparsetile.ops.cpu._number import Numbers, load_wide, multiply_add, widen
 
@@ -35,6 +36,8 @@ class DecodeKernel:
     activation: str
     index_bits: int  # of a column index
     ahead: int  # bytes of values asked for before their turn; none where they lie in a near cache
+    walk: str = "blocks"  # one by one, or many 1×1 blocks at once: by "gather" or by "mask"
+    expands: bool = False  # whether the processor spreads 16-bit numbers by a mask
 
     @property
     def units(self) -> int:
@@ -42,14 +45,9 @@ class DecodeKernel:
         return self.block[1] // self.numbers.per_unit
 
     @property
-    def gathers(self) -> bool:
-        """Whether x is gathered for many blocks at once."""
-        return gathers(self.block, self.most_lanes, self.columns)
-
-    @property
     def lanes(self) -> Lanes:
         """What the lanes of a vector of sums are."""
-        if self.gathers:
+        if self.walk != "blocks":
             return Lanes(1, self.columns, self.most_lanes // self.columns)
         least = 4 if self.numbers.pairs else 1  # there is no shorter product of pairs
         return lanes_for(self.most_lanes, least, self.block[0], self.units, self.columns)
@@ -86,7 +84,7 @@ class DecodeKernel:
         return self._pack(1).bytes_of(k) * self.passes
 
     def _pack(self, columns: int) -> Pack:
-        run = 1 if self.gathers else self.lanes.run
+        run = {"blocks": self.lanes.run, "gather": 1, "mask": self.most_lanes}[self.walk]
         return Pack(run, self.lanes.columns, self.most_lanes, columns, self.numbers, self.block[1])
 
     @property
@@ -116,8 +114,8 @@ class DecodeKernel:
                 offset = f.mul(row, number.size)
                 for i, columns in enumerate(self._columns_of_passes()):
                     x = f.at(packed, f.mul(pass_bytes, i))
-                    tables = (a["crow"], a["col"], a["values"])
-                    f.call("core", x, groups.index, stop, *tables, stage)
+                    tables = (a["crow"], a["col"], a["values"], stage, a["k"])
+                    f.call("core", x, groups.index, stop, *tables)
                     y = f.at(f.at(a["y"], f.mul(a["y_stride"], i * self.lanes.columns)), offset)
                     bias = f.at(a["bias"], offset)
                     f.call("finish", stage, y, a["y_stride"], i64(columns), bias, rows)
@@ -145,23 +143,48 @@ class DecodeKernel:
         return max(1, _CHAINS // (self.tile * self.parts), _TURN // (self.tile * self.parts))
 
     def _core(self) -> Function:
-        """Emit the product of block rows first…stop with the columns of a pass, into the stage."""
+        """Emit the product of block rows first…stop with the columns of a pass, into the stage.
+
+        In place of columns, ``col`` may point to the rows of a bit mask.
+        """
         args = [("x", "ptr noalias readonly"), ("first", "i64"), ("stop", "i64")]
         args += [(name, "ptr noalias readonly") for name in ("crow", "col", "values")]
-        f = Function("core", [*args, ("stage", "ptr noalias")], internal=True)
-        x, first, stop, crow, col, values, stage = f.args
+        args += [("stage", "ptr noalias"), ("k", "i64")]
+        f = Function("core", args, internal=True)
+        x, first, stop, crow, col, values, stage, k = f.args
         size = 4 * self.lanes.width
         step = _Step(self, f, x, col)
         with f.loop(first, stop, carry=[f.load_index(crow, first), stage]) as loop:
             start, here = loop.values
             end = f.load_index(crow, f.add(loop.index, 1))
-            with f.loop(0, self.sums, step=self.tile) as tiles:
-                tile = f.at(values, f.mul(tiles.index, self.parts * self.piece_bytes))
-                target = f.at(here, f.mul(tiles.index, size))
-                for i, total in enumerate(self._row(f, step, tile, start, end)):
-                    f.store(total, f.at(target, i * size), align=size)
+            if self.walk != "blocks":
+                total = self._row_of_numbers(f, x, col, values, (start, end), (loop.index, k))
+                f.store(total, here, align=size)
+            else:
+                with f.loop(0, self.sums, step=self.tile) as tiles:
+                    tile = f.at(values, f.mul(tiles.index, self.parts * self.piece_bytes))
+                    target = f.at(here, f.mul(tiles.index, size))
+                    for i, total in enumerate(self._row(f, step, tile, start, end)):
+                        f.store(total, f.at(target, i * size), align=size)
             loop.carry([end, f.at(here, self.sums * size)])
         return f
+
+    def _row_of_numbers(
+        self,
+        f: Function,
+        x: Value,
+        col: Value,
+        values: Value,
+        numbers: tuple[Value, Value],
+        place: tuple[Value, Value],
+    ) -> Value:
+        """Emit the walk along a row of 1×1 blocks, many at once; return its sums."""
+        stored, (start, end), (row, k) = self.numbers.values, numbers, place
+        if self.walk == "gather":
+            gather = GatherRow(f, stored, self.columns, self.index_bits, self.ahead)
+            return gather.sums(x, col, values, start, end)
+        mask = MaskRow(f, self.numbers, self.columns, self.expands, self.ahead)
+        return mask.sums(x, col, f.at(values, f.mul(start, stored.size)), row, k)
 
     @property
     def spelt(self) -> int:
@@ -177,9 +200,6 @@ class DecodeKernel:
         self, f: Function, step: "_Step", values: Value, start: Value, end: Value
     ) -> list[Value]:
         """Emit the walk along a block row; return its sums."""
-        if self.gathers:
-            row = GatherRow(f, self.numbers.values, self.columns, self.index_bits, self.ahead)
-            return [row.sums(step.x, step.col, values, start, end)]
         sums = [zero(vector(self.lanes.width))] * (self.tile * self.chains)
         whole = f.sub(end, f.rem(f.sub(end, start), self.together))
         with f.loop(start, whole, step=self.together, carry=sums) as loop:
@@ -262,7 +282,7 @@ class _Step:
             for i in range(kernel.tile):
                 offset = before + self.row_bytes * i + kernel.piece_bytes * part
                 if self.ahead and offset % 64 < kernel.piece_bytes:
-                    f.prefetch(f.at(w, offset + self.ahead))
+                    f.prefetch(f.at(w, offset + self.ahead), level=2)
                 if self.wide is not None:
                     place = (block * kernel.tile + i) * kernel.spelt + part
                     ws = lanes.load_values(f, f.at(self.wide, 4 * lanes.run * place))

@@ -63,7 +63,7 @@ class GatherRow:
         f, size = self.f, self.values.size
         source = f.at(values, f.mul(at, size))
         if self.ahead and mask is None:
-            f.prefetch(f.at(source, self.ahead))
+            f.prefetch(f.at(source, self.ahead), level=2)
         w = load_wide(f, self.values, _LANES, source, mask)
         short = vector(_LANES, f"i{self.index_bits}")
         places = f.load(short, f.at(col, f.mul(at, self.index_bits // 8)), align=2)
@@ -87,8 +87,3 @@ class GatherRow:
         pointers = f.let(vector(lanes, "ptr"), f"getelementptr {element}, {x}, {places}")
         name = f"llvm.masked.gather.v{lanes}f{8 * size}.v{lanes}p0"
         return f.intrinsic(name, type_, pointers, Value(str(size), "i32"), mask, zero(type_))
-
-
-def gathers(block: tuple[int, int], lanes: int, columns: int) -> bool:
-    """Say whether a product is computed so: it pays where one instruction gathers 16 numbers."""
-    return block == (1, 1) and lanes == _LANES and columns <= 2

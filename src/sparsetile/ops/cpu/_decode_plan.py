@@ -1,5 +1,6 @@
 """The plan of a product with few columns."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -7,18 +8,22 @@ from torch import Tensor
 
 from sparsetile.ops.cpu._call import Call
 from sparsetile.ops.cpu._decode import LAYOUT, DecodeKernel
+from sparsetile.ops.cpu._decode_mask import LANES, mask_of
 from sparsetile.ops.cpu._index import Index
 from sparsetile.ops.cpu._isa import host, second_cache
 from sparsetile.ops.cpu._jit import load
-from sparsetile.ops.cpu._number import Numbers
+from sparsetile.ops.cpu._number import BF16, Numbers
 from sparsetile.ops.cpu._operand import Dense
 from sparsetile.ops.cpu._scratch import scratch
 from sparsetile.ops.cpu._threads import run, thread_count
 
-_MOST_COLUMNS = 15
+MOST_COLUMNS = 15
 _MOST_PREPARED = 64
 _X, _Y, _PACKED, _VALUES, _BIAS = LAYOUT.slots("x", "y", "packed", "values", "bias")
-_AHEAD = 4096  # bytes of values asked for ahead where they do not fit the second cache
+_AHEAD = 8192  # bytes of values asked for ahead where they do not fit the second cache
+# Density of single numbers from which on a bit for each pays: spread as pairs, spread as they are
+# loaded, or afterwards.
+_DENSE_PAIRS, _DENSE, _DENSE_AFTER = 0.17, 0.22, 0.3
 _SMALL = 256  # bytes of blocks whose indices are worth shortening
 
 
@@ -49,6 +54,7 @@ class DecodePlan:
         self._no_bias = torch.zeros(self.m, dtype=torch.float32)  # zeros of any format
         short = block[0] * block[1] * numbers.values.size < _SMALL and self.k // block[1] < 2**16
         self._col = index.col.to(torch.int16) if short else index.col
+        self._mask: Tensor | None = None
         self._prepared: dict[tuple[int, int, int, str, int], _Prepared] = {}
 
     def multiply(
@@ -74,17 +80,26 @@ class DecodePlan:
     def _prepare(
         self, columns: int, x_step: int, y_step: int, activation: str, threads: int
     ) -> _Prepared:
-        isa = host()
+        isa, numbers, col = host(), self.numbers, self._col
+        expands = isa.has_amx  # those processors spread 16-bit numbers as they load them
+        walk = "blocks"
+        if self.block == (1, 1) and columns <= 2 and isa.lanes == LANES:
+            walk, mask = "gather", self._mask_of(expands)
+            if mask is not None:
+                walk, col = "mask", mask
+                numbers = replace(numbers, pairs=expands and self._both_bf16)
         far = self._stored * self.numbers.values.size > second_cache() // 2
         kernel = DecodeKernel(
             most_lanes=isa.lanes,
             registers=isa.registers,
             block=self.block,
             columns=columns,
-            numbers=self.numbers,
+            numbers=numbers,
             activation=activation,
             index_bits=8 * self._col.element_size(),
             ahead=_AHEAD if far else 0,
+            walk=walk,
+            expands=expands,
         )
         tasks = 4 * threads if threads > 1 else 1
         pack_bytes = kernel.pack_bytes(self.k)
@@ -97,7 +112,7 @@ class DecodePlan:
             pack_bytes=pack_bytes,
             bias=self._no_bias.data_ptr(),
             crow=self.index.crow.data_ptr(),
-            col=self._col.data_ptr(),
+            col=col.data_ptr(),
             bounds=self.index.bounds(tasks).data_ptr(),
         )
         prepared = _Prepared(load(kernel, ["run"])["run"], template, pack_bytes * threads)
@@ -106,23 +121,17 @@ class DecodePlan:
         self._prepared[columns, x_step, y_step, activation, threads] = prepared
         return prepared
 
+    @property
+    def _both_bf16(self) -> bool:
+        return self.numbers.x is BF16 and self.numbers.values is BF16
 
-def decodes(
-    block: tuple[int, int],
-    shape: tuple[int, int],
-    columns: int,
-    transposed: bool,
-    x_by_rows: bool,
-    numbers: Numbers,
-) -> bool:
-    """Say whether a product has so few columns that it is better computed as stored.
-
-    Args:
-        block: Rows and columns of a block.
-        shape: Rows and columns of the matrix.
-        columns: Columns of the dense operand.
-        transposed: Whether the transpose is multiplied.
-        x_by_rows: Whether columns of the operand and of the result are contiguous.
-        numbers: The formats of the operands.
-    """
-    return x_by_rows and not transposed and columns <= _MOST_COLUMNS
+    def _mask_of(self, expands: bool) -> Tensor | None:
+        """Return a bit for each number, where so many are stored that this is the faster way."""
+        dense = _DENSE_PAIRS if self._both_bf16 else _DENSE
+        if self.numbers.values.size == 2 and not expands:
+            dense = _DENSE_AFTER
+        if self._stored < dense * self.m * self.k:
+            return None
+        if self._mask is None:
+            self._mask = mask_of(self.index, self.k)
+        return self._mask
