@@ -172,8 +172,8 @@ def hottest_block(text, spelling):
 @pytest.mark.parametrize(
     ("level", "block", "columns", "expected"),
     [
-        ("avx512", (1, 1), 1, 2),
-        ("avx512", (1, 1), 2, 4),
+        ("avx512", (1, 1), 1, 4),
+        ("avx512", (1, 1), 2, 8),
         ("avx512", (1, 1), 8, 8),
         ("avx512", (4, 4), 1, 8),
         ("avx512", (4, 4), 8, 4 * 2),

@@ -4,7 +4,7 @@ from sparsetile.ops.cpu._emit import Function, Value, vector, zero
 from sparsetile.ops.cpu._number import Number, load_wide
 
 _LANES = 16
-_TOGETHER = 2  # vectors of numbers in one turn
+_TOGETHER = 4  # vectors of numbers in one turn
 _EVERY = Value(f"<{', '.join(['i1 true'] * _LANES)}>", vector(_LANES, "i1"))
 
 
