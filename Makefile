@@ -6,12 +6,13 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo bench test lint types imports doctest docs clean
+.PHONY: help venv demo bench test test-arm lint types imports doctest docs clean
 
 help:
 	@echo "make demo     train a sparse language model on real text and write demo-report/"
 	@echo "make bench    time sparse products against dense ones and print the table"
 	@echo "make test     run the tests"
+	@echo "make test-arm run the kernels for 64-bit Arm under an emulator"
 	@echo "make lint     check style, types and the direction of imports"
 	@echo "make doctest  run every example in docstrings and docs"
 	@echo "make docs     build the pages into docs/_build/html; warnings are errors"
@@ -43,6 +44,14 @@ bench: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
+
+# The emulator and the linker are the system's: Debian has them as qemu-user, gcc-aarch64-linux-gnu
+# and libc6-dev-arm64-cross.
+test-arm: $(STAMP)
+	@for tool in qemu-aarch64 aarch64-linux-gnu-gcc; do command -v $$tool >/dev/null || { \
+	  echo "make test-arm needs $$tool, not found here; on Debian or Ubuntu:" \
+	    "apt-get install qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross" >&2; exit 1; }; done
+	$(BIN)/python -m pytest -m arm tests/ops/cpu/test_qemu.py
 
 lint: $(STAMP) types imports
 	$(BIN)/ruff check
