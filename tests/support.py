@@ -48,10 +48,10 @@ def some_values(
 def inside(pattern: Pattern) -> torch.Tensor:
     """Which of the values `[nnzb, r, c]` lie inside the matrix, block by block."""
     (m, k), (r, c) = pattern.shape, pattern.blocksize
-    mask = torch.zeros(pattern.nnzb, r, c, dtype=torch.bool)
-    for block, (i, j) in enumerate(places(pattern)):
-        mask[block, : m - i * r, : k - j * c] = True
-    return mask
+    corners = torch.tensor(places(pattern), dtype=torch.int64).reshape(-1, 2)
+    rows = corners[:, :1] * r + torch.arange(r) < m
+    columns = corners[:, 1:] * c + torch.arange(c) < k
+    return rows[:, :, None] & columns[:, None, :]
 
 
 def dense64(values: torch.Tensor, pattern: Pattern) -> torch.Tensor:

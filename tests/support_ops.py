@@ -1,10 +1,9 @@
 """What the tests of the products share: the dense oracle, operands, comparison by name."""
 
 import torch
-from hypothesis import strategies as st
 
 from sparsetile.matrix import Pattern
-from support import places, some_values
+from support import some_values
 
 # Relative to the largest element of the dense float64 result. Sums are kept in float32, so half
 # types err by the rounding of the result (and of what a gradient passes through) alone.
@@ -17,21 +16,28 @@ TOLERANCE = {
 
 
 def dense_of(values, pattern):
-    """The matrix, block by block, in the dtype of the values: slow, obvious, differentiable."""
-    (m, k), (r, c) = pattern.shape, pattern.blocksize
-    full = values.new_zeros(-(-m // r) * r, -(-k // c) * c)
-    full = full + values[:0].sum()  # a gradient even where nothing is stored
-    for block, (i, j) in zip(values, places(pattern), strict=True):
-        full[i * r : (i + 1) * r, j * c : (j + 1) * c] = block
-    return full[:m, :k]
+    """Matrices in the dtype of the values: each block put in its place; differentiable."""
+    (m, k), (r, c), (rows, columns) = pattern.shape, pattern.blocksize, pattern.grid
+    lead = values.shape[:-3]
+    places = values.new_zeros(rows, columns, *lead, r, c)
+    blocks = places.index_put(corners(pattern), values.movedim(-3, 0))
+    full = blocks.movedim((0, 1), (-4, -2)).reshape(*lead, rows * r, columns * c)
+    return full[..., :m, :k]
 
 
 def blocks_of(dense, pattern):
-    """The stored blocks of a dense matrix, one by one; zero outside the matrix."""
-    (m, k), (r, c) = pattern.shape, pattern.blocksize
+    """The stored blocks of dense matrices; zero outside the matrix."""
+    (m, k), (r, c), (rows, columns) = pattern.shape, pattern.blocksize, pattern.grid
     full = torch.nn.functional.pad(dense, (0, -k % c, 0, -m % r))
-    blocks = [full[..., i * r : (i + 1) * r, j * c : (j + 1) * c] for i, j in places(pattern)]
-    return torch.stack(blocks, -3) if blocks else dense.new_zeros(*dense.shape[:-2], 0, r, c)
+    blocks = full.reshape(*dense.shape[:-2], rows, r, columns, c).transpose(-3, -2)
+    i, j = corners(pattern)
+    return blocks[..., i, j, :, :]
+
+
+def corners(pattern):
+    """Block row and block column of every block, as index tensors."""
+    rows = torch.arange(pattern.grid[0]).repeat_interleave(pattern.crow_indices.diff())
+    return rows, pattern.col_indices.long()
 
 
 def values_for(pattern, dtype=torch.float32, padding=float("nan")):
@@ -50,18 +56,6 @@ def pattern_from(shape, blocksize, block_mask):
     mask = mask.reshape(-(-shape[0] // blocksize[0]), -(-shape[1] // blocksize[1]))
     crow = torch.nn.functional.pad(mask.sum(1).cumsum(0), (1, 0))
     return Pattern(shape, blocksize, crow, mask.nonzero()[:, 1])
-
-
-@st.composite
-def kernel_patterns(draw, max_side=13, blocksizes=((1, 1), (4, 4), (2, 3), (3, 2), (8, 8), (1, 4))):
-    """Patterns of any size, ragged, empty or whole, at the blocks that kernels treat apart."""
-    blocksize = draw(st.sampled_from(blocksizes))
-    shape = (draw(st.integers(0, max_side)), draw(st.integers(0, max_side)))
-    grid = -(-shape[0] // blocksize[0]) * -(-shape[1] // blocksize[1])
-    density = draw(st.sampled_from((0.0, 0.3, 0.7, 1.0)))
-    seed = draw(st.integers(0, 2**16))
-    mask = torch.rand(grid, generator=torch.Generator().manual_seed(seed)) < density
-    return pattern_from(shape, blocksize, mask)
 
 
 def strided(x, how):

@@ -1,26 +1,14 @@
-"""float32 operands beside values of half the width: products, derivatives, checks, compilers."""
-
-import math
+"""float32 operands beside values of half the width: derivatives, checks, compilers."""
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import grad, jvp, vmap
 
 from sparsetile.matrix import BSR, random_pattern
 from sparsetile.ops import linear, linear_from_indices, spmm
 from support import without_type_checks
-from support_ops import (
-    TOLERANCE,
-    assert_close,
-    blocks_of,
-    dense_of,
-    dense_twin,
-    kernel_patterns,
-    values_for,
-)
+from support_ops import TOLERANCE, dense_of, values_for
 
 HALF = (torch.bfloat16, torch.float16)
 F32 = torch.float32
@@ -34,77 +22,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script. is deprecated
 @pytest.fixture(params=HALF, ids=str)
 def half(request):
     return request.param
-
-
-def computed(compute, product, half, blocksize, *ops):
-    """The result of a product, or None where the back end has to refuse."""
-    return compute(product, ops or ("linear",), F32, blocksize, half)
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    pattern=kernel_patterns(),
-    lead=st.sampled_from(((), (1,), (5,), (2, 3), (0,))),
-    dtype=st.sampled_from(HALF),
-    with_bias=st.booleans(),
-)
-def test_linear_and_its_gradients_agree_with_dense(compute, pattern, lead, dtype, with_bias):
-    m, k = pattern.shape
-    x, values, dy = torch.randn(*lead, k), values_for(pattern, dtype), torch.randn(*lead, m)
-    bias = torch.randn(m) if with_bias else torch.zeros(m)
-
-    def product():
-        leaves = [t.detach().requires_grad_() for t in (x, values, bias)]
-        y = linear(leaves[0], leaves[1], pattern, leaves[2])
-        return y, *torch.autograd.grad(y, leaves, dy)
-
-    result = computed(compute, product, dtype, pattern.blocksize, "linear", "sddmm")
-    if result is None:
-        return
-    y, dx, dvalues, dbias = result
-    w = dense_of(dense_twin(values, pattern), pattern)
-    n = math.prod(lead)
-    rows, flat = x.double().reshape(n, k), dy.double().reshape(n, m)
-    assert_close(y, (rows.double() @ w.T + bias.double()).reshape(y.shape), F32, "y")
-    assert_close(dx, (flat @ w).reshape(x.shape), F32, "dx")
-    assert_close(dvalues, blocks_of(flat.T @ rows.double(), pattern), dtype, "dvalues")
-    assert_close(dbias, flat.sum(0), F32, "dbias")
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    pattern=kernel_patterns(),
-    lead=st.sampled_from(((), (2,), (2, 3))),
-    n=st.sampled_from((1, 3, 17)),
-    dtype=st.sampled_from(HALF),
-)
-def test_spmm_and_its_gradients_agree_with_dense(compute, pattern, lead, n, dtype):
-    m, k = pattern.shape
-    x, values, dy = torch.randn(*lead, k, n), values_for(pattern, dtype), torch.randn(*lead, m, n)
-
-    def product():
-        leaves = [t.detach().requires_grad_() for t in (x, values)]
-        y = spmm(leaves[1], pattern, leaves[0])
-        return y, *torch.autograd.grad(y, leaves, dy)
-
-    result = computed(compute, product, dtype, pattern.blocksize, "spmm", "sddmm")
-    if result is None:
-        return
-    y, dx, dvalues = result
-    w = dense_of(dense_twin(values, pattern), pattern)
-    assert_close(y, w @ x.double(), F32, "y")
-    assert_close(dx, w.T @ dy.double(), F32, "dx")
-    dw = (dy.double() @ x.double().mT)[None].flatten(0, -3).sum(0)
-    assert_close(dvalues, blocks_of(dw, pattern), dtype, "dvalues")
-
-
-@pytest.mark.parametrize("b", [1, 4, 8, 16, 32, 64])
-def test_linear_agrees_with_dense_at_usual_blocks(compute, half, b):
-    pattern = random_pattern(4 * b, 3 * b, blocksize=b, density=0.5, seed=0)
-    x, values = torch.randn(33, 3 * b), values_for(pattern, half)
-    y = computed(compute, lambda: linear(x, values, pattern), half, (b, b))
-    if y is not None:
-        assert_close(y, x.double() @ dense_of(values.double(), pattern).T, F32, "y")
 
 
 def test_values_are_read_as_they_are_and_x_is_not_rounded(on_reference, half):
