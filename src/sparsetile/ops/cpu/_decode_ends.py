@@ -154,16 +154,16 @@ class Finish:
             row, left = loop.index, f.sub(rows, loop.index)
             totals = self._totals(f, f.at(stage, f.mul(row, 4 * width // self.lanes.rows)))
             offset = f.mul(row, number.size)
-            here, biases = f.at(y, offset), f.at(bias, offset)
-            for relation in ("sge", "slt"):
-                with f.when(f.compare(relation, left, width)):
-                    mask = None if relation == "sge" else f.lanes_below(left, width)
-                    added = load_wide(f, number, width, biases, mask)
-                    for column, total in enumerate(totals):
-                        with f.when(f.compare("slt", column, columns)):
-                            total = activate(f, self.activation, f.fadd(total, added))
-                            at = f.at(here, f.mul(y_stride, column))
-                            store_narrow(f, number, total, at, mask, rounds=self.numbers.rounds)
+            here, mask = f.at(y, offset), f.lanes_below(left, width)
+            added = load_wide(f, number, width, f.at(bias, offset), mask)
+            for column, total in enumerate(totals):
+                with f.when(f.compare("slt", column, columns)):
+                    total = activate(f, self.activation, f.fadd(total, added))
+                    at = f.at(here, f.mul(y_stride, column))
+                    # a whole vector is stored without the mask, which some processors lack
+                    for relation, some in (("sge", None), ("slt", mask)):
+                        with f.when(f.compare(relation, left, width)):
+                            store_narrow(f, number, total, at, some, rounds=self.numbers.rounds)
         return f
 
     def _totals(self, f: Function, stage: Value) -> list[Value]:
