@@ -83,13 +83,12 @@ def test_what_decides_the_code_decides_the_key(monkeypatch):
     assert _jit._key(Answer(1)) == key
 
 
-def test_the_kernels_of_a_call_can_be_watched(folder):
-    with _jit.watching() as kernels:
-        answer(1)
-        _jit.load(Answer(1), ["answer"])
-        answer(2)
-    answer(3)
-    assert kernels == [Answer(1), Answer(1), Answer(2)]
+def test_a_loaded_function_knows_its_kernel(folder):
+    answer(1)
+    address = _jit.load(Answer(2), ["answer"])["answer"]
+    assert _jit.owner(address) == (Answer(2), "answer")
+    with pytest.raises(KeyError):
+        _jit.owner(1)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from sparsetile.ops import _dispatch
 from sparsetile.ops._activation import activate
+from sparsetile.ops.cpu._explain import Launch, explain
 from sparsetile.ops.cpu._isa import host, instruction_sets
 from sparsetile.ops.cpu._jit import cache_folder
 from sparsetile.ops.cpu._operand import Dense, clear_padding, without_padding
@@ -12,8 +13,10 @@ from sparsetile.ops.cpu._plans import find_product, find_sample
 from sparsetile.ops.cpu._roofline import Roofline, roofline
 
 __all__ = [
+    "Launch",
     "Roofline",
     "cache_folder",
+    "explain",
     "instruction_sets",
     "linear",
     "roofline",

@@ -61,6 +61,11 @@ class Layout:
         for name, value in fields.items():
             call[slot[name]] = value
 
+    def read(self, call: Call) -> dict[str, int]:
+        """Return the integer fields of an array, but for the counters."""
+        hidden = self._pointers.union(_COUNTERS)
+        return {name: call[slot] for name, slot in self._slot.items() if name not in hidden}
+
     def slots(self, *names: str) -> tuple[int, ...]:
         """Find where fields lie, for code that sets them at every call."""
         return tuple(self._slot[name] for name in names)

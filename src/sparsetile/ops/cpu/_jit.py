@@ -1,13 +1,11 @@
 """From a kernel's description to callable machine code, by way of an object file kept on disk."""
 
-import contextlib
 import hashlib
 import logging
 import os
 import sys
 import tempfile
-from collections.abc import Hashable, Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Hashable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -18,8 +16,7 @@ from sparsetile.ops.cpu._isa import Isa, host
 _log = logging.getLogger("sparsetile")
 _MAGIC = b"sparsetile-object-2\n"
 _alive: list[Any] = []  # engines own the code they loaded; the code is never unloaded
-_loaded: dict[Hashable, dict[str, int]] = {}
-_watched: ContextVar[list["Kernel"] | None] = ContextVar("sparsetile_kernels", default=None)
+_loaded: dict["Kernel", dict[str, int]] = {}
 
 
 @runtime_checkable
@@ -54,26 +51,20 @@ def load(kernel: Kernel, names: Sequence[str]) -> dict[str, int]:
     Returns:
         Address of each function, by name.
     """
-    watched = _watched.get()
-    if watched is not None:
-        watched.append(kernel)
-    addresses = _loaded.get(kernel)
-    if addresses is None:
+    found = _loaded.get(kernel)
+    if found is None:
         engine = _engine(_object(kernel))
-        addresses = {name: engine.get_function_address(name) for name in names}
-        _loaded[kernel] = addresses
-    return addresses
+        found = _loaded[kernel] = {name: engine.get_function_address(name) for name in names}
+    return found
 
 
-@contextlib.contextmanager
-def watching() -> Iterator[list[Kernel]]:
-    """Note the kernels that products ask for inside the ``with`` block, on this thread."""
-    kernels: list[Kernel] = []
-    token = _watched.set(kernels)
-    try:
-        yield kernels
-    finally:
-        _watched.reset(token)
+def owner(address: int) -> tuple[Kernel, str]:
+    """Tell the kernel and the name of a loaded function."""
+    for kernel, functions in _loaded.items():
+        for name, found in functions.items():
+            if found == address:
+                return kernel, name
+    raise KeyError(f"no kernel has a function at {address:#x}")
 
 
 def assembly(ir: str, isa: Isa | None = None, triple: str | None = None) -> str:

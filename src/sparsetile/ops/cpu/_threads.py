@@ -1,8 +1,9 @@
 """Running a kernel on torch's own threads, so that torch and we never compete for the cores."""
 
+import contextlib
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 WORTH_A_THREAD = 1 << 20
 
 _forked = False
+_watched: list[tuple[int, Any, int]] | None = None  # runs, where somebody looks; see watching
 
 
 def _note_fork() -> None:
@@ -44,10 +46,23 @@ def run(worker: int, call: Any, threads: int) -> None:
         call: The ctypes array it is given.
         threads: How many threads, this one included.
     """
+    if _watched is not None:
+        _watched.append((worker, type(call).from_buffer_copy(call), threads))
     if threads <= 1:
         _function(worker)(call)
     else:
         _pool()(worker, call, threads)
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[list[tuple[int, Any, int]]]:
+    """Note the runs of workers inside the ``with`` block: worker, argument array, threads."""
+    global _watched
+    _watched = []
+    try:
+        yield _watched
+    finally:
+        _watched = None
 
 
 @cache
