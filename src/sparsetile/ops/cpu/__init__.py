@@ -61,7 +61,8 @@ def linear(
     """Compute x[n, k] · Wᵀ + bias -> y[n, m], or x[n, m] · W + bias -> y[n, k] if ``transpose``."""
     n = x.shape[0]
     y = out if out is not None and 1 in out.stride() else x.new_empty(n, shape[transpose])
-    plan, name = find_product("linear", values, crow, col, x.dtype, shape, transpose, n)
+    lines = x.stride(1) == 1 and y.stride(1) == 1
+    plan, name = find_product("linear", values, crow, col, x.dtype, shape, transpose, n, lines)
     if plan is None:
         y.zero_() if bias is None else y.copy_(bias)
         y.copy_(activate(y, activation))
@@ -84,7 +85,7 @@ def spmm(
     """Compute W · x[B, k, n] -> y[B, m, n], or Wᵀ · x[B, m, n] -> y[B, k, n] if ``transpose``."""
     size = (x.shape[0], shape[transpose], x.shape[2])
     y = out if out is not None and 1 in out.stride()[1:] else x.new_empty(size)
-    plan, name = find_product("spmm", values, crow, col, x.dtype, shape, transpose, size[2])
+    plan, name = find_product("spmm", values, crow, col, x.dtype, shape, transpose, size[2], False)
     if plan is None:
         y.zero_()
     elif y.numel():

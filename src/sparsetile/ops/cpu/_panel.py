@@ -18,7 +18,8 @@ LAYOUT = Layout(
     pointers=POINTERS + "crow col position",
 )
 _BAND = 128  # rows of a stage: it shares the first cache with the panel and the blocks
-BLOCKS_AHEAD = 4  # far enough for memory, near enough for the first cache
+_SHORT = 4  # rows of the panel that a block meets, up to which the processor foresees none
+BLOCKS_AHEAD = 4  # far enough for the second cache, near enough for the first
 
 
 @dataclass(frozen=True)
@@ -118,15 +119,21 @@ class PanelKernel(TileKernel):
                     ahead = f.load_index(a["position"], f.add(blocks.index, BLOCKS_AHEAD))
                     block = f.at(strip, f.mul(here, unit * r * c))
                     coming = f.at(strip, f.mul(ahead, unit * r * c))
-                    x = f.at(
-                        a["panel"],
-                        f.mul(f.load_index(a["col"], blocks.index), 4 * self.columns * c),
-                    )
+                    x = self._panel_rows(f, a, blocks.index)
+                    if c <= _SHORT:
+                        following = self._panel_rows(f, a, f.add(blocks.index, BLOCKS_AHEAD))
+                        for line in range(0, c * self.row_bytes, 64):
+                            f.prefetch(f.at(following, line))
                     blocks.carry(self._block(f, x, block, coming, wide, blocks.values))
                 target = f.at(a["stage"], f.mul(row, 4 * self.columns))
                 for i, value in enumerate(blocks.results):
                     f.store(value, f.at(target, 4 * self.lanes * i), align=4 * self.lanes)
         return f
+
+    def _panel_rows(self, f: Function, a: Fields, block: Value) -> Value:
+        """Find the rows of the panel that a block meets."""
+        column = f.load_index(a["col"], block)
+        return f.at(a["panel"], f.mul(column, self.row_bytes * self.block[1]))
 
     def prefetch_result(self, f: Function, y: Value, stride: Value, row: Value) -> None:
         """Ask for lines of y that the band will be stored to, a share for each group of rows."""
@@ -184,6 +191,8 @@ class PanelKernel(TileKernel):
         lines = sorted({64 * (byte // 64) for byte in offset.values()})
         if wide is not None:
             runs, length = (count, R) if self.transposed else (R, count)
+            if (R, count) == (r, c):  # the whole block lies in a row
+                runs, length = 1, r * c
             between = unit * (across if self.transposed else down)
             for run in range(runs):
                 source, target = f.at(block, between * run), f.at(wide, 4 * length * run)

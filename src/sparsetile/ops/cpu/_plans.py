@@ -8,6 +8,7 @@ from torch import Tensor
 
 from sparsetile.ops.cpu._amx_outer_plan import AmxOuterPlan
 from sparsetile.ops.cpu._amx_plan import AmxPlan, fills_tiles
+from sparsetile.ops.cpu._decode_plan import MOST_COLUMNS, DecodePlan
 from sparsetile.ops.cpu._dot_plan import DotPlan
 from sparsetile.ops.cpu._index import Index, index_of
 from sparsetile.ops.cpu._isa import host
@@ -22,14 +23,19 @@ from sparsetile.ops.cpu._sliced_plan import SlicedPlan, is_few
 Size = tuple[int, int]
 
 _indexes: TensorMemo[Index] = TensorMemo(most=512)
-_products: TensorMemo[ProductPlan] = TensorMemo(most=512)
+_products: TensorMemo[ProductPlan | DecodePlan] = TensorMemo(most=512)
 _samples: TensorMemo[SamplePlan] = TensorMemo(most=512)
+
+
+# Rows of a block from which the panel kernel makes enough of each row of the panel; more for the
+# transpose, whose small blocks lie scattered. Below, it is better only for very wide blocks.
+_ROWS, _ROWS_OF_TRANSPOSE, _INNER = 4, 8, 32
 
 
 class Found(NamedTuple):
     """A plan, and the name of its kernel; no plan where no block is stored."""
 
-    plan: ProductPlan | None
+    plan: ProductPlan | DecodePlan | None
     name: str
 
 
@@ -56,11 +62,15 @@ def find_product(
     shape: Size,
     transpose: bool,
     columns: int,
+    in_lines: bool,
 ) -> Found:
-    """Find the plan of a product by W, or by Wᵀ, with so many columns of the given format."""
-    few, stored = is_few(columns), values.dtype
+    """Find the plan of a product by W, or by Wᵀ, with so many columns of the given format.
+
+    ``in_lines`` tells that columns are contiguous, those of the result too.
+    """
+    reach = _reach(columns, in_lines)
     _, r, c = values.shape
-    key = (op, id(crow), id(col), r, c, shape, transpose, dtype, stored, few)
+    key = (op, id(crow), id(col), r, c, shape, transpose, dtype, values.dtype, reach)
     recent = _recent.get(key)
     if (
         recent is not None
@@ -69,12 +79,17 @@ def find_product(
         and recent.versions == (crow._version, col._version)
     ):
         return recent.found
-    found = _find_product(op, (r, c), crow, col, (dtype, stored), shape, transpose, columns)
+    dtypes = (dtype, values.dtype)
+    found = _find_product(op, (r, c), crow, col, dtypes, shape, transpose, columns, reach)
     if not (crow.is_inference() or col.is_inference()):
         if len(_recent) >= _MOST_RECENT:
             _recent.clear()
         versions = (crow._version, col._version)
-        _recent[key] = _Recent(weakref.ref(crow), weakref.ref(col), versions, found)
+
+        def forget(_: object) -> None:
+            _recent.pop(key, None)
+
+        _recent[key] = _Recent(weakref.ref(crow, forget), weakref.ref(col, forget), versions, found)
     return found
 
 
@@ -87,27 +102,39 @@ def _find_product(
     shape: Size,
     transpose: bool,
     columns: int,
+    reach: int,
 ) -> Found:
     block, matrix = (stored[::-1], shape[::-1]) if transpose else (stored, shape)
-    tiles = fills_tiles(host(), block, dtypes)
+    decode = reach == 0 and not transpose
+    tiles = not decode and fills_tiles(host(), block, dtypes)
     numbers = numbers_of(host(), *dtypes, inner=block[1], tiles=tiles)
     way = "_t" if transpose else ""
     name = f"cpu:{op}_{numbers.name}_b{stored[0]}x{stored[1]}{way}"
     if len(col) == 0:
         return Found(None, f"{name}/empty")
-    sliced = block[0] < 8 and block[1] <= 32
+    rows = _ROWS_OF_TRANSPOSE if transpose else _ROWS
+    sliced = block[0] < rows and block[1] <= _INNER
 
-    def make() -> ProductPlan:
+    def make() -> ProductPlan | DecodePlan:
         index = _index(crow, col, -(-shape[1] // stored[1]), transpose=transpose)
+        if decode:
+            return DecodePlan(index, block, matrix, numbers)
         if sliced:
             return SlicedPlan(index, block, matrix, transpose, numbers, columns)
         if tiles:
             return AmxPlan(index, block, matrix, transpose, numbers)
         return PanelPlan(index, block, matrix, transpose, numbers)
 
-    few = sliced and is_few(columns)
-    plan = _products.get((crow, col), (stored, shape, transpose, dtypes, few), make)
+    kind = "decode" if decode else "few" if sliced and is_few(columns) else ""
+    plan = _products.get((crow, col), (stored, shape, transpose, dtypes, kind), make)
     return Found(plan, f"{name}/{_kind(plan)}")
+
+
+def _reach(columns: int, in_lines: bool) -> int:
+    """Sort numbers of columns into those that get the same plan."""
+    if in_lines and columns <= MOST_COLUMNS:
+        return 0
+    return 1 if is_few(columns) else 2
 
 
 def find_sample(
