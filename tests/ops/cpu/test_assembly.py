@@ -25,7 +25,8 @@ SPILL = re.compile(r"vmov\w+\s+%[xyz]mm\d+, \d*\(%rsp|st[rp]\s+q\d+,.*\[sp")
 
 def panel(isa, block, vectors, transposed, dtype=F32, stored=None):
     numbers = numbers_of(isa, dtype, stored or dtype, inner=block[1])
-    rows = tile_rows(block[0], vectors, isa.registers)
+    most = {"avx2": (8, 4, 4), "neon": (16, 8)}.get(isa.name, (16, 8, 8))
+    rows = tile_rows(block[0], most[vectors - 1])
     units = (block[0], block[1] // numbers.per_unit)
     kernel = PanelKernel(isa.lanes, numbers, units, rows, vectors, transposed, True, True)
     return kernel.ir(), rows * vectors * min(units[1], kernel.unroll)

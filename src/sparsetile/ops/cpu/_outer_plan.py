@@ -13,6 +13,7 @@ from sparsetile.ops.cpu._outer import LAYOUT, OuterKernel
 from sparsetile.ops.cpu._sample import SamplePlan
 from sparsetile.ops.cpu._scratch import scratch
 from sparsetile.ops.cpu._threads import run, thread_count
+from sparsetile.ops.cpu._tiling import choose
 
 # What the packed part of B may take of the second cache; the rest is for A and the result.
 _PANEL_BYTES = 1 << 20
@@ -33,6 +34,7 @@ class OuterPlan(SamplePlan):
     ) -> None:
         super().__init__(index, block, shape, numbers)
         self.index = index
+        self._sums = choose("outer", numbers.name, block).sums
         columns = -(-self.k // block[1])
         self._dense = index.nnzb > _MANY * index.block_rows
         self._row_bytes = 4 * self._kernel(False, False).width
@@ -48,10 +50,15 @@ class OuterPlan(SamplePlan):
 
     def _kernel(self, a_by_rows: bool, b_by_rows: bool) -> OuterKernel:
         isa = host()
-        sums = 24 if isa.registers == 32 else 10
         spread = 2 * self.block[1] <= isa.lanes and self.block[0] * self.block[1] > isa.lanes
         return OuterKernel(
-            isa.lanes, self.numbers, sums, self.block, spread and self._dense, a_by_rows, b_by_rows
+            isa.lanes,
+            self.numbers,
+            self._sums,
+            self.block,
+            spread and self._dense,
+            a_by_rows,
+            b_by_rows,
         )
 
     def add(self, a: Dense, b: Dense, item: int, out: Tensor, keep: bool, last: bool) -> None:

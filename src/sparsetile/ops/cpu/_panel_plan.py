@@ -10,12 +10,13 @@ from sparsetile.ops.cpu._jit import load
 from sparsetile.ops.cpu._number import Numbers
 from sparsetile.ops.cpu._panel import LAYOUT, PanelKernel
 from sparsetile.ops.cpu._product import SKEW, Ends, Prepared, ProductPlan
+from sparsetile.ops.cpu._tiling import choose
 
 _PACK_STEP = 256  # panel rows a packing task writes
 
 
 class PanelPlan(ProductPlan):
-    """Blocks of eight rows and more; every column of the dense operand serves R rows at once."""
+    """Blocks of four rows and more; every column of the dense operand serves R rows at once."""
 
     turned = "pair"  # what is done to blocks of pairs for the transpose
 
@@ -29,6 +30,7 @@ class PanelPlan(ProductPlan):
     ) -> None:
         super().__init__(index, block, shape, transposed, numbers)
         self.index = index
+        self._rows = choose("panel", numbers.name, block).rows
         self._arrangement: Arrangement | None = None
         if transposed and numbers.pairs:  # numbers of a pair lie a row apart
             every = torch.arange(index.nnzb, dtype=torch.int32)
@@ -48,7 +50,7 @@ class PanelPlan(ProductPlan):
             lanes=isa.lanes,
             numbers=self.numbers,
             block=(rows, inner // self.numbers.per_unit),
-            tile_rows=tile_rows(rows, vectors, isa.registers),
+            tile_rows=tile_rows(rows, self._rows[vectors - 1]),
             vectors=vectors,
             transposed=self.transposed,
             **ends._asdict(),
@@ -84,8 +86,8 @@ class PanelPlan(ProductPlan):
         )
 
     def widest(self) -> int:
-        """Vectors of the widest tile: as many as registers allow for eight rows."""
-        return 3
+        """Vectors of the widest tile."""
+        return len(self._rows)
 
     def parts(self, threads: int) -> tuple[int, Tensor]:
         """Cut the rows into parts for several threads: how many, and where they begin."""
@@ -93,7 +95,6 @@ class PanelPlan(ProductPlan):
         return parts, self.index.bounds(parts)
 
 
-def tile_rows(rows: int, vectors: int, registers: int) -> int:
-    """Choose R: the most rows that divide the block and whose sums fit the registers."""
-    room = {32: {1: 16, 2: 8, 3: 8}, 16: {1: 8, 2: 4, 3: 4}}[registers][vectors]
-    return max(d for d in range(1, room + 1) if rows % d == 0)
+def tile_rows(rows: int, most: int) -> int:
+    """Choose R: the most rows that divide the block."""
+    return max(d for d in range(1, most + 1) if rows % d == 0)

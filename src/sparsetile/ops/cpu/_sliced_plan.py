@@ -11,8 +11,8 @@ from sparsetile.ops.cpu._number import Numbers
 from sparsetile.ops.cpu._product import SKEW, Ends, Prepared, ProductPlan
 from sparsetile.ops.cpu._sliced import LAYOUT, SlicedKernel, how_read, packed_as
 from sparsetile.ops.cpu._slices import slices_of
+from sparsetile.ops.cpu._tiling import choose
 
-_SLICE_BYTES = 52 << 10  # measured: a little spill into the second cache costs less than short rows
 _DENSITY = 0.125  # sparser matrices get longer k-blocks
 
 
@@ -40,7 +40,7 @@ class SlicedPlan(ProductPlan):
         height, width = block
         self._units = units = (height, width // numbers.per_unit)
         k = -(-self.k // numbers.per_unit)
-        self._together, self._vectors, k_block = tile_of(units, index, k, columns)
+        self._together, self._vectors, k_block = tile_of(units, index, k, columns, numbers)
         slices = slices_of(index, units, k, k_block, self._together)
         self._reading = how_read(units, transposed, numbers)
         unused = "source" if self._reading == "rows" else "starts"
@@ -116,19 +116,23 @@ def is_few(columns: int) -> bool:
     return columns <= 4 * host().lanes
 
 
-def tile_of(block: tuple[int, int], index: Index, k: int, columns: int) -> tuple[int, int, int]:
+def tile_of(
+    block: tuple[int, int], index: Index, k: int, columns: int, numbers: Numbers
+) -> tuple[int, int, int]:
     """Choose S, T and the columns of a k-block.
 
     A k-block's slice of the panel takes most of the first cache; sparser matrices get longer ones,
     since each row reads and writes its sums once a k-block.
     """
     height, width = block
-    lanes, many = host().lanes, host().registers == 32
-    vectors = 4 if many and (height == 1 or not is_few(columns)) else 2
-    together = max(1, (16 if many else 8) // (height * vectors))
+    lanes = host().lanes
+    stored = (height, width * numbers.per_unit)
+    tile = choose("sliced", numbers.name, stored, few=is_few(columns))
+    vectors = tile.vectors
+    together = max(1, tile.sums // (height * vectors))
     density = index.nnzb * width / max(1, index.block_rows * k)
     longer = min(4.0, max(1.0, _DENSITY / max(density, 1e-9)))
-    most = int(_SLICE_BYTES / (4 * lanes * vectors) * longer)
+    most = int(tile.slice_bytes / (4 * lanes * vectors) * longer)
     step = lanes * (width if lanes % width else 1)
     blocks = max(1, -(-k // most))  # of equal length
     return together, vectors, max(1, -(-k // (blocks * step))) * step
