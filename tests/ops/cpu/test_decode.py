@@ -95,6 +95,13 @@ def test_narrow_matrices(m, k, columns):
         check(st.random_pattern(m, k, blocksize=block, density=1.0, seed=0), columns, "f32")
 
 
+@pytest.mark.parametrize("columns", [1, 3])
+@pytest.mark.parametrize("block", [(200_000, 1), (1, 200_000), (150_001, 2)])
+def test_blocks_of_any_size_leave_the_stack_alone(block, columns):
+    m, k = (b + 1 for b in block)
+    check(st.random_pattern(m, k, blocksize=block, density=1.0, seed=0), columns, "f32")
+
+
 @pytest.mark.parametrize("columns", [1, 2, 4])
 @pytest.mark.parametrize("k", [50_000, 70_000])
 def test_more_columns_than_16_bits_count(k, columns):

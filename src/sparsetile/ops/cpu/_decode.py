@@ -16,8 +16,8 @@ from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector, zero
 from sparsetile.ops.cpu._number import Numbers, load_wide, multiply_add, widen
 
 LAYOUT = Layout(
-    integers="tasks m k x_stride y_stride pack_bytes",
-    pointers="x y packed values bias crow col bounds",  # strides in bytes
+    integers="tasks m k x_stride y_stride own_bytes",
+    pointers="x y own values bias crow col bounds",  # strides in bytes
 )
 _CHAINS = 8  # sums at least at once: an FMA waits for the one before it in its chain
 _TURN = 8  # FMAs in a turn of the hot loop at least
@@ -79,9 +79,13 @@ class DecodeKernel:
         ]
         return module([*packs, self._core(), self._finish.function(), self._run()])
 
-    def pack_bytes(self, k: int) -> int:
-        """Bytes of the packed columns of one thread."""
-        return self._pack(1).bytes_of(k) * self.passes
+    def own_bytes(self, k: int) -> int:
+        """Bytes that each thread needs for itself: its stage and the packed columns."""
+        return self._stage_bytes + self._pack(1).bytes_of(k) * self.passes
+
+    @property
+    def _stage_bytes(self) -> int:
+        return self._finish.stage_bytes(self.sums * self.group)
 
     def _pack(self, columns: int) -> Pack:
         run = {"blocks": self.lanes.run, "gather": 1, "mask": self.most_lanes}[self.walk]
@@ -96,13 +100,13 @@ class DecodeKernel:
     def _run(self) -> Function:
         """Task = a band of block rows, for all columns; each thread packs the columns itself."""
         f, a = LAYOUT.function("run")
-        packed = f.at(a["packed"], f.mul(f.take(a["ticket"]), a["pack_bytes"]))
-        pass_bytes = f.div(a["pack_bytes"], self.passes)
+        stage = f.at(a["own"], f.mul(f.take(a["ticket"]), a["own_bytes"]))
+        packed = f.at(stage, self._stage_bytes)
+        pass_bytes = f.div(f.sub(a["own_bytes"], self._stage_bytes), self.passes)
         for i, columns in enumerate(self._columns_of_passes()):
             x = f.at(a["x"], f.mul(a["x_stride"], i * self.lanes.columns))
             target = f.at(packed, f.mul(pass_bytes, i))
             f.call(f"pack_{columns}", x, a["x_stride"], a["k"], target)
-        stage = f.scratch(self._finish.stage_bytes(self.sums * self.group))
         number = self.numbers.y
         with f.tasks(a["task"], a["tasks"]) as task:
             first = f.load_index(a["bounds"], task, bits=64)

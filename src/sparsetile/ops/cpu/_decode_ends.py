@@ -141,8 +141,12 @@ class Finish:
         return self.lanes.width // self.lanes.rows
 
     def stage_bytes(self, vectors: int) -> int:
-        """Bytes of a stage of so many vectors; those finished together are all its own."""
-        return -(-vectors // self._together) * self._together * 4 * self.lanes.width
+        """Bytes of a stage of so many vectors, whole cache lines.
+
+        Vectors that are finished together are all its own.
+        """
+        whole = -(-vectors // self._together) * self._together
+        return whole * 4 * self.lanes.width + 63 & ~63
 
     def function(self) -> Function:
         """Write ``finish(stage, y, y_stride, columns, bias, rows)``."""

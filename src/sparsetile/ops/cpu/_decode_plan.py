@@ -19,7 +19,7 @@ from sparsetile.ops.cpu._threads import run, thread_count
 
 MOST_COLUMNS = 15
 _MOST_PREPARED = 64
-_X, _Y, _PACKED, _VALUES, _BIAS = LAYOUT.slots("x", "y", "packed", "values", "bias")
+_X, _Y, _OWN, _VALUES, _BIAS = LAYOUT.slots("x", "y", "own", "values", "bias")
 _AHEAD = 8192  # bytes of values asked for ahead where they do not fit the second cache
 # Density of single numbers from which on a bit for each pays: spread as pairs, spread as they are
 # loaded, or afterwards.
@@ -32,7 +32,7 @@ class _Prepared(NamedTuple):
 
     worker: int
     template: Call
-    pack_bytes: int  # of all threads
+    own_bytes: int  # of all threads
 
 
 class DecodePlan:
@@ -66,7 +66,7 @@ class DecodePlan:
         prepared = self._prepared.get(key)
         if prepared is None:
             prepared = self._prepare(*key)
-        worker, template, pack_bytes = prepared
+        worker, template, own_bytes = prepared
         call = type(template).from_buffer_copy(template)
         if bias is not None:
             bias = bias.contiguous()
@@ -74,7 +74,7 @@ class DecodePlan:
         call[_X] = x.tensor.data_ptr()
         call[_Y] = y.tensor.data_ptr()
         call[_VALUES] = values.data_ptr()
-        call[_PACKED] = scratch("decode", pack_bytes)
+        call[_OWN] = scratch("decode", own_bytes)
         run(worker, call, threads)
 
     def _prepare(
@@ -105,20 +105,20 @@ class DecodePlan:
             expands=expands,
         )
         tasks = 4 * threads if threads > 1 else 1
-        pack_bytes = kernel.pack_bytes(self.k)
+        own_bytes = kernel.own_bytes(self.k)
         template = LAYOUT.new(
             tasks=tasks,
             m=self.m,
             k=self.k,
             x_stride=x_step,
             y_stride=y_step,
-            pack_bytes=pack_bytes,
+            own_bytes=own_bytes,
             bias=self._no_bias.data_ptr(),
             crow=self.index.crow.data_ptr(),
             col=col.data_ptr(),
             bounds=self.index.bounds(tasks).data_ptr(),
         )
-        prepared = _Prepared(load(kernel, ["run"])["run"], template, pack_bytes * threads)
+        prepared = _Prepared(load(kernel, ["run"])["run"], template, own_bytes * threads)
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
         self._prepared[columns, x_step, y_step, activation, threads] = prepared
