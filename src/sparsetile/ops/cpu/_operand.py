@@ -1,8 +1,12 @@
 """Operands as the kernels take them: dense ones by address and stride, values without padding."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
+
+from sparsetile.ops.cpu._memo import TensorMemo
+
+_last_columns: TensorMemo[Tensor] = TensorMemo(most=512)
 
 
 class Dense(NamedTuple):
@@ -61,24 +65,37 @@ def without_padding(
     """Return contiguous values whose padding cannot be felt.
 
     Padding of a ragged block may hold anything. In rows of the result it does no harm, since those
-    are not stored; where it would multiply (``columns``, or rows for the transpose) it is zeroed,
-    in a copy made only for ragged patterns.
+    are not stored. Where it is multiplied (in ``columns``, or in rows for the transpose) it meets
+    zeros; only what is not finite is then felt, and zeroed in a copy.
     """
     values = values if values.is_contiguous() else values.detach().contiguous()
     (m, k), (_, r, c) = shape, values.shape
     if columns and k % c:
-        values = values.detach().clone()
-        values[col == k // c, :, k % c :] = 0
-    elif not columns and m % r:
-        values = values.detach().clone()
-        values[int(crow[-2]) :, m % r :] = 0
+        last = _last_column(col, k // c)
+        return _finite(values, (last, slice(None), slice(k % c, None)))
+    if not columns and m % r:
+        return _finite(values, (slice(int(crow[-2]), None), slice(m % r, None)))
     return values
+
+
+def _finite(values: Tensor, padding: tuple[Any, ...]) -> Tensor:
+    values = values.detach()
+    if values[padding].isfinite().all():
+        return values
+    values = values.clone()
+    values[padding] = 0
+    return values
+
+
+def _last_column(col: Tensor, last: int) -> Tensor:
+    """Find the blocks of the last block column."""
+    return _last_columns.get((col,), last, lambda: (col == last).nonzero().flatten())
 
 
 def clear_padding(blocks: Tensor, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> None:
     """Zero the padding of computed blocks ``[sets, nnzb, r, c]``: an infinity may have met it."""
     (m, k), (r, c) = shape, blocks.shape[2:]
     if k % c:
-        blocks[:, col == k // c, :, k % c :] = 0
+        blocks[:, _last_column(col, k // c), :, k % c :] = 0
     if m % r:
         blocks[:, int(crow[-2]) :, m % r :] = 0

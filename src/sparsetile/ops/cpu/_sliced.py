@@ -260,9 +260,8 @@ class SlicedKernel(TileKernel):
     ) -> list[Value]:
         """Multiply one block of each of the S block rows."""
         (height, width), T, sums = self.block, self.vectors, list(sums)
-        rows = _indices(f, index, len(blocks))
         for u, block in enumerate(blocks):
-            x = f.at(panel, f.mul(rows[u], self.row_bytes))
+            x = f.at(panel, f.mul(f.load_index(index, u, bits=16), self.row_bytes))
             for j in range(width):
                 xs = []
                 for t in range(T):
@@ -275,14 +274,3 @@ class SlicedKernel(TileKernel):
                         s = (u * height + i) * T + t
                         sums[s] = multiply_add(f, self.numbers, xs[t], w, sums[s])
         return sums
-
-
-def _indices(f: Function, index: Value, count: int) -> list[Value]:
-    """Load 16-bit indices, four at a time: what limits small blocks is the number of loads."""
-    found: list[Value] = []
-    for first in range(0, count - 3, 4):
-        word = f.load("i64", f.at(index, 2 * first), align=2)
-        for u in range(4):
-            shifted = f.binary("lshr", word, 16 * u)
-            found.append(shifted if u == 3 else f.binary("and", shifted, 0xFFFF))
-    return found + [f.load_index(index, u, bits=16) for u in range(len(found), count)]
