@@ -15,7 +15,7 @@ from sparsetile.ops.cpu._decode_plan import DecodePlan
 from sparsetile.ops.cpu._index import index_of
 from sparsetile.ops.cpu._isa import LEVELS, host, instruction_sets
 from sparsetile.ops.cpu._number import numbers_of
-from sparsetile.ops.cpu._operand import Dense, without_padding
+from sparsetile.ops.cpu._operand import without_padding
 from support import dense64, some_values
 
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
@@ -58,7 +58,7 @@ def check(pattern, columns, formats, activation="", isa=None):
     bias = torch.randn(m, generator=generator).to(dtype) if columns % 2 else None
     y = torch.full((columns, m + 5), 7.0, dtype=dtype)
     plan = planned(pattern, dtype, of_values, isa)
-    plan.multiply(values, Dense.of_lines(x[:, :k]), Dense.of_lines(y[:, :m]), bias, activation)
+    plan.multiply(values, x[:, :k], y[:, :m], bias, activation)
     whole = dense64(values, pattern)
     want = x[:, :k].double() @ whole.T + (0 if bias is None else bias.double())
     want = activate(want, activation)

@@ -6,6 +6,7 @@ from torch import Tensor
 from sparsetile.ops import _dispatch
 from sparsetile.ops._activation import activate
 from sparsetile.ops.cpu._explain import Launch, explain
+from sparsetile.ops.cpu._decode_plan import DecodePlan
 from sparsetile.ops.cpu._isa import host, instruction_sets
 from sparsetile.ops.cpu._jit import cache_folder
 from sparsetile.ops.cpu._operand import Dense, clear_padding, without_padding
@@ -68,7 +69,10 @@ def linear(
         y.copy_(activate(y, activation))
     elif y.numel():
         values = without_padding(values, crow, col, shape, columns=not transpose)
-        plan.multiply(values, Dense.of_lines(x), Dense.of_lines(y), bias, activation)
+        if isinstance(plan, DecodePlan):
+            plan.multiply(values, x, y, bias, activation)
+        else:
+            plan.multiply(values, Dense.of_lines(x), Dense.of_lines(y), bias, activation)
     _dispatch.ran(name)
     return y if out is None or out is y else out.copy_(y)
 

@@ -13,7 +13,6 @@ from sparsetile.ops.cpu._index import Index
 from sparsetile.ops.cpu._isa import host, second_cache
 from sparsetile.ops.cpu._jit import load
 from sparsetile.ops.cpu._number import BF16, Numbers
-from sparsetile.ops.cpu._operand import Dense
 from sparsetile.ops.cpu._scratch import scratch
 from sparsetile.ops.cpu._threads import run, thread_count
 
@@ -58,11 +57,12 @@ class DecodePlan:
         self._prepared: dict[tuple[int, int, int, str, int], _Prepared] = {}
 
     def multiply(
-        self, values: Tensor, x: Dense, y: Dense, bias: Tensor | None, activation: str = ""
+        self, values: Tensor, x: Tensor, y: Tensor, bias: Tensor | None, activation: str = ""
     ) -> None:
-        """Compute y = activation(W · x + bias), column by column."""
-        threads = thread_count(self._stored * x.columns)
-        key = (x.columns, x.column_step, y.column_step, activation, threads)
+        """Compute y[n, m] = activation(x[n, k] · Wᵀ + bias); lines of x and y are contiguous."""
+        columns = x.shape[0]
+        threads = thread_count(self._stored * columns)
+        key = (columns, x.stride(0), y.stride(0), activation, threads)
         prepared = self._prepared.get(key)
         if prepared is None:
             prepared = self._prepare(*key)
@@ -71,8 +71,8 @@ class DecodePlan:
         if bias is not None:
             bias = bias.contiguous()
             call[_BIAS] = bias.data_ptr()
-        call[_X] = x.tensor.data_ptr()
-        call[_Y] = y.tensor.data_ptr()
+        call[_X] = x.data_ptr()
+        call[_Y] = y.data_ptr()
         call[_VALUES] = values.data_ptr()
         call[_OWN] = scratch("decode", own_bytes)
         run(worker, call, threads)
@@ -110,8 +110,8 @@ class DecodePlan:
             tasks=tasks,
             m=self.m,
             k=self.k,
-            x_stride=x_step,
-            y_stride=y_step,
+            x_stride=x_step * numbers.x.size,
+            y_stride=y_step * numbers.y.size,
             own_bytes=own_bytes,
             bias=self._no_bias.data_ptr(),
             crow=self.index.crow.data_ptr(),

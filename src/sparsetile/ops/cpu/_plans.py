@@ -68,9 +68,8 @@ def find_product(
 
     ``in_lines`` tells that columns are contiguous, those of the result too.
     """
-    reach = _reach(columns, in_lines)
-    _, r, c = values.shape
-    key = (op, id(crow), id(col), r, c, shape, transpose, dtype, values.dtype, reach)
+    reach, stored = _reach(columns, in_lines), values.dtype
+    key = (id(crow), id(col), values.shape, dtype, stored, shape, transpose, reach, op)
     recent = _recent.get(key)
     if (
         recent is not None
@@ -79,7 +78,8 @@ def find_product(
         and recent.versions == (crow._version, col._version)
     ):
         return recent.found
-    dtypes = (dtype, values.dtype)
+    _, r, c = values.shape
+    dtypes = (dtype, stored)
     found = _find_product(op, (r, c), crow, col, dtypes, shape, transpose, columns, reach)
     if not (crow.is_inference() or col.is_inference()):
         if len(_recent) >= _MOST_RECENT:

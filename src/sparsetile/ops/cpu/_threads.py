@@ -35,7 +35,8 @@ def thread_count(work: int) -> int:
     Args:
         work: Multiplications, or anything that takes as long.
     """
-    return 1 if _forked else max(1, min(torch.get_num_threads(), work // WORTH_A_THREAD))
+    worth = work // WORTH_A_THREAD
+    return 1 if worth <= 1 or _forked else min(torch.get_num_threads(), worth)
 
 
 def run(worker: int, call: Any, threads: int) -> None:
