@@ -41,7 +41,7 @@ def pattern_with_empty_rows(m, k, block, density=0.3):
 def planned(pattern, x, values, isa=None):
     (m, k), (_, c) = pattern.shape, pattern.blocksize
     crow, col = pattern.crow_indices, pattern.col_indices
-    numbers = numbers_of(isa or host(), x, values, c)
+    numbers = numbers_of(isa or host(), x, values, inner=c)
     return DecodePlan(index_of(crow, col, -(-k // c), transpose=False), (_, c), (m, k), numbers)
 
 

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from sparsetile.ops import _dispatch
 from sparsetile.ops._activation import activate
-from sparsetile.ops.cpu._explain import Launch, explain
 from sparsetile.ops.cpu._decode_plan import DecodePlan
+from sparsetile.ops.cpu._explain import Launch, explain
 from sparsetile.ops.cpu._isa import host, instruction_sets
 from sparsetile.ops.cpu._jit import cache_folder
 from sparsetile.ops.cpu._operand import Dense, clear_padding, without_padding
@@ -94,6 +94,7 @@ def spmm(
         y.zero_()
     elif y.numel():
         values = without_padding(values, crow, col, shape, columns=not transpose)
+        assert not isinstance(plan, DecodePlan)  # its operands come in lines
         plan.multiply(values, Dense.of(x), Dense.of(y), None, "")
     _dispatch.ran(name)
     return y if out is None or out is y else out.copy_(y)
