@@ -89,3 +89,12 @@ def assert_close(got, want, dtype, name):
         error = (got.double() - want).abs().max().item()
         scale = max(want.abs().max().item(), 1.0)
         assert error <= TOLERANCE[dtype] * scale, (name, error, scale)
+
+
+def most_bytes(function):
+    """The most memory that one operator took, those inside the back ends included."""
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as profile:
+        function()
+    return max(event.cpu_memory_usage for event in profile.events())

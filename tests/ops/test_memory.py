@@ -6,19 +6,11 @@ import torch
 import sparsetile.ops._reference as reference
 from sparsetile.matrix import random_pattern
 from sparsetile.ops import linear, sddmm, spmm
+from support_ops import most_bytes
 
 M = K = 256
 DENSE_BYTES = M * K * 4
 N = 4
-
-
-def most_bytes(function):
-    """The most memory that one operator took, those inside the back ends included."""
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
-    ) as profile:
-        function()
-    return max(event.cpu_memory_usage for event in profile.events())
 
 
 @pytest.mark.parametrize("b", [1, 4, 16])
