@@ -1,6 +1,7 @@
 """The plan of a product with few columns."""
 
 from dataclasses import replace
+from threading import Lock
 from typing import NamedTuple
 
 import torch
@@ -54,6 +55,7 @@ class DecodePlan:
         short = block[0] * block[1] * numbers.values.size < _SMALL and self.k // block[1] < 2**16
         self._col = index.col.to(torch.int16) if short else index.col
         self._mask: Tensor | None = None
+        self._lock = Lock()
         self._prepared: dict[tuple[int, int, int, str, int], _Prepared] = {}
 
     def multiply(
@@ -135,6 +137,7 @@ class DecodePlan:
             dense = _DENSE_AFTER
         if self._stored < dense * self.m * self.k:
             return None
-        if self._mask is None:
-            self._mask = mask_of(self.index, self.k)
-        return self._mask
+        with self._lock:  # the address is kept: a second mask must not take the first one's place
+            if self._mask is None:
+                self._mask = mask_of(self.index, self.k)
+            return self._mask

@@ -28,10 +28,13 @@ class Index:
 
     def bounds(self, parts: int) -> Tensor:
         """Cut the block rows into consecutive parts of about equal work; int64[parts + 1]."""
-        if parts not in self._bounds:
+        found = self._bounds.get(parts)
+        if found is None:
             work = np.diff(self.crow.numpy()) + 1  # an empty row still stores its zeros
-            self._bounds[parts] = torch.from_numpy(balanced_bands(work, parts).astype(np.int64))
-        return self._bounds[parts]
+            bounds = torch.from_numpy(balanced_bands(work, parts).astype(np.int64))
+            # whoever was first: plans keep addresses, so what was given out once must stay
+            found = self._bounds.setdefault(parts, bounds)
+        return found
 
 
 def index_of(crow: Tensor, col: Tensor, block_columns: int, *, transpose: bool) -> Index:

@@ -54,13 +54,14 @@ def load(kernel: Kernel, names: Sequence[str]) -> dict[str, int]:
     found = _loaded.get(kernel)
     if found is None:
         engine = _engine(_object(kernel))
-        found = _loaded[kernel] = {name: engine.get_function_address(name) for name in names}
+        functions = {name: engine.get_function_address(name) for name in names}
+        found = _loaded.setdefault(kernel, functions)  # another thread may have been quicker
     return found
 
 
 def owner(address: int) -> tuple[Kernel, str]:
     """Tell the kernel and the name of a loaded function."""
-    for kernel, functions in _loaded.items():
+    for kernel, functions in _loaded.copy().items():
         for name, found in functions.items():
             if found == address:
                 return kernel, name

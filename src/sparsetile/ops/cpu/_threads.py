@@ -15,6 +15,10 @@ import torch
 # makes all others wait.
 WORTH_A_THREAD = 1 << 20
 
+# Where one of these is set, OpenMP ties each thread to a processor of its own, ours included: our
+# mask then says nothing of the others.
+_BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
+
 _forked = False
 _watched: list[tuple[int, Any, int]] | None = None  # runs, where somebody looks; see watching
 
@@ -32,11 +36,26 @@ if hasattr(os, "register_at_fork"):
 def thread_count(work: int) -> int:
     """Choose how many threads share some work: torch's setting, fewer where it is little.
 
+    Never more than there are processors for this process, whatever torch's setting: two threads
+    that take turns on one are slower than one.
+
     Args:
         work: Multiplications, or anything that takes as long.
     """
     worth = work // WORTH_A_THREAD
-    return 1 if worth <= 1 or _forked else min(torch.get_num_threads(), worth)
+    threads = 1 if worth <= 1 or _forked else min(torch.get_num_threads(), worth)
+    # the look at the mask takes a microsecond, which only much work is worth
+    return threads if threads <= 1 else min(threads, processors())
+
+
+def processors() -> int:
+    """Count the processors that this process may use, as its mask says now."""
+    if any(os.environ.get(name, "false").lower() != "false" for name in _BINDING):
+        return os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)
+    return count() or 1
 
 
 def run(worker: int, call: Any, threads: int) -> None:
@@ -47,8 +66,9 @@ def run(worker: int, call: Any, threads: int) -> None:
         call: The ctypes array it is given.
         threads: How many threads, this one included.
     """
-    if _watched is not None:
-        _watched.append((worker, type(call).from_buffer_copy(call), threads))
+    watched = _watched  # another thread may end the watching meanwhile
+    if watched is not None:
+        watched.append((worker, type(call).from_buffer_copy(call), threads))
     if threads <= 1:
         _function(worker)(call)
     else:
@@ -59,9 +79,9 @@ def run(worker: int, call: Any, threads: int) -> None:
 def watching() -> Iterator[list[tuple[int, Any, int]]]:
     """Note the runs of workers inside the ``with`` block: worker, argument array, threads."""
     global _watched
-    _watched = []
+    _watched = watched = []
     try:
-        yield _watched
+        yield watched
     finally:
         _watched = None
 
@@ -77,11 +97,15 @@ def _pool() -> Callable[[int, Any, int], None]:
     gomp = _openmp()
     if gomp is not None:
         return lambda worker, call, threads: gomp(worker, call, threads, 0)
-    executor = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="sparsetile")
+    # the calling thread works too
+    executor = ThreadPoolExecutor(max(1, processors() - 1), thread_name_prefix="sparsetile")
 
     def run_pooled(worker: int, call: Any, threads: int) -> None:
+        function = _function(worker)
         # ctypes releases the interpreter lock for the length of the call
-        wait([executor.submit(_function(worker), call) for _ in range(threads)])
+        others = [executor.submit(function, call) for _ in range(threads - 1)]
+        function(call)
+        wait(others)
 
     return run_pooled
 
