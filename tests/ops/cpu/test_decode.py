@@ -161,7 +161,7 @@ def test_a_bit_mask_is_not_made_of_columns_that_do_not_rise():
 
 
 def kernel(isa, block, columns, x=F32, values=F32):
-    numbers = numbers_of(isa, x, values, block[1])
+    numbers = numbers_of(isa, x, values, inner=block[1])
     walk = "gather" if block == (1, 1) and columns <= 2 and isa.lanes == 16 else "blocks"
     return DecodeKernel(isa.lanes, isa.registers, block, columns, numbers, "", 16, 4096, walk)
 
