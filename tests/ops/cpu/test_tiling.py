@@ -1,11 +1,14 @@
 """The table of tile shapes: which rule decides, a user's own table, and bad ones."""
 
+import os
+from dataclasses import replace
+
 import pytest
 import torch
 
 import sparsetile as st
 from sparsetile.ops.cpu import _tiling, explain
-from sparsetile.ops.cpu._isa import LEVELS
+from sparsetile.ops.cpu._isa import LEVELS, host
 from support_ops import assert_close, dense_of
 
 HEADER = ",".join(_tiling.COLUMNS)
@@ -69,6 +72,32 @@ def test_products_obey_a_table_of_ones_own(table):
     assert outer["sums"] == 8
     sliced = compute(1)[0]
     assert (sliced["slice_rows"], sliced["vectors"]) == (4, 1)
+
+
+def test_a_tile_on_trial_comes_before_all_others(table):
+    table("outer,*,*,*,*,,,8,")
+    with _tiling.noting() as noted:
+        rule = _tiling.choose("outer", "f32", (4, 4))
+        with _tiling.trying(replace(rule, sums=12)):
+            assert _tiling.choose("outer", "f32", (4, 4)).sums == 12
+    assert _tiling.choose("outer", "f32", (4, 4)).sums == 8
+    assert [(one.key, one.sums) for one in noted] == [
+        (("outer", host().name, "f32", "4x4", "*"), sums) for sums in (8, 12)
+    ]
+
+
+@pytest.mark.parametrize("isa", LEVELS)
+@pytest.mark.parametrize("kernel", ["panel", "sliced", "outer"])
+def test_every_tile_worth_trying_is_a_line_of_a_table(table, monkeypatch, isa, kernel):
+    monkeypatch.setattr(_tiling, "host", lambda: LEVELS[isa])
+    own = _tiling.choose(kernel, "f32*bf16", (4, 4), few=True)
+    tiles = _tiling.candidates(own)
+    assert tiles[0] == own and len(set(tiles)) == len(tiles) > 2
+    table(*(tile.line() for tile in tiles))
+    assert _tiling._table(os.environ[_tiling.VARIABLE])[: len(tiles)] == tuple(tiles)
+    for tile in tiles:
+        sums = max([tile.sums, *(r * t for t, r in enumerate(tile.rows, 1))])
+        assert sums < LEVELS[isa].registers
 
 
 @pytest.mark.parametrize(

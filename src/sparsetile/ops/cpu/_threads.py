@@ -79,7 +79,8 @@ def run(worker: int, call: Any, threads: int) -> None:
 def watching() -> Iterator[list[tuple[int, Any, int]]]:
     """Note the runs of workers inside the ``with`` block: worker, argument array, threads."""
     global _watched
-    _watched = watched = []
+    watched: list[tuple[int, Any, int]] = []
+    _watched = watched
     try:
         yield watched
     finally:

@@ -14,10 +14,11 @@ before it. The first rule that fits decides. ``*`` fits everything. Columns:
 - slice_bytes: sliced; bytes of a k-block's part of the panel
 """
 
+import contextlib
 import csv
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +29,8 @@ _OWN = Path(__file__).with_name("tiles.csv")
 # What each kernel's rules give.
 _GIVES = {"panel": ("rows",), "sliced": ("vectors", "sums", "slice_bytes"), "outer": ("sums",)}
 _MOST_SUMS = 28  # of 32 registers; more cannot be held
+_tried: list["Rule"] = []  # before all others; see trying
+_noted: list["Rule"] | None = None  # see noting
 
 
 @dataclass(frozen=True)
@@ -51,25 +54,79 @@ class Rule:
         asked = (self.kernel, self.isa, self.dtype, r, c or r, self.n)
         return all(a in ("*", g) for a, g in zip(asked, given, strict=True))
 
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What the rule is for, without the tile."""
+        return self.kernel, self.isa, self.dtype, self.block, self.n
+
+    def line(self) -> str:
+        """Write the rule as a line of a table."""
+        numbers = (str(number or "") for number in (self.vectors, self.sums, self.slice_bytes))
+        return ",".join([*self.key, " ".join(map(str, self.rows)), *numbers])
+
 
 COLUMNS = tuple(field.name for field in fields(Rule))
 
 
-def choose(kernel: str, dtype: str, block: tuple[int, int], *, few: bool = False) -> Rule:
+def choose(kernel: str, dtype: str, block: tuple[int, int], *, few: bool | None = None) -> Rule:
     """Choose a kernel's tile.
 
     Args:
         kernel: Kind of the kernel.
         dtype: Name of the formats, as in the kernel's name.
         block: Rows and columns of a block as multiplied.
-        few: Whether the dense operand has few columns.
+        few: Whether the dense operand has few columns; None where the tile serves any number.
 
     Raises:
         ValueError: If ``SPARSETILE_TILES`` names no table.
     """
     what = (kernel, host().name, dtype, block, "few" if few else "many")
-    rules = _table(os.environ.get(VARIABLE, ""))
-    return next(rule for rule in rules if rule.fits(*what))
+    rules = (*_tried, *_table(os.environ.get(VARIABLE, "")))
+    found = next(rule for rule in rules if rule.fits(*what))
+    if _noted is not None:
+        n = "*" if few is None else what[-1]
+        _noted.append(replace(found, isa=what[1], dtype=dtype, block=f"{block[0]}x{block[1]}", n=n))
+    return found
+
+
+@contextlib.contextmanager
+def trying(rule: Rule) -> Iterator[None]:
+    """Put a rule before all others, for plans made inside the ``with`` block."""
+    _tried.insert(0, rule)
+    try:
+        yield
+    finally:
+        _tried.remove(rule)
+
+
+@contextlib.contextmanager
+def noting() -> Iterator[list[Rule]]:
+    """Note the tiles that plans choose inside the ``with`` block, as rules for exactly these."""
+    global _noted
+    noted: list[Rule] = []
+    _noted = noted
+    try:
+        yield noted
+    finally:
+        _noted = None
+
+
+def candidates(rule: Rule) -> list[Rule]:
+    """List the tiles worth trying in place of a rule's own, that one first."""
+    many = host().registers == 32
+    if rule.kernel == "panel":
+        shapes = ((16, 8, 8), (16, 8), (16,), (16, 8, 8, 4)) if many else ((8, 4, 4), (8, 4), (8,))
+        others = [replace(rule, rows=rows) for rows in shapes]
+    elif rule.kernel == "sliced":
+        others = [
+            replace(rule, vectors=vectors, sums=sums, slice_bytes=size << 10)
+            for vectors in ((2, 4) if many else (1, 2))
+            for sums in ((16, 24) if many else (8,))
+            for size in (24, 36, 52)
+        ]
+    else:
+        others = [replace(rule, sums=sums) for sums in ((16, 20, 24) if many else (6, 8, 10))]
+    return [rule, *(one for one in others if one != rule)]
 
 
 @cache
@@ -93,7 +150,7 @@ def read(path: Path, what: str) -> tuple[Rule, ...]:
             lines = list(csv.reader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(
-            f"{what}: {path} cannot be read ({error}); name a table, or unset it for our own"
+            f"{what}: {path} cannot be read ({error}); name a table of `sparsetile tune`"
         ) from None
     if not lines or tuple(lines[0]) != COLUMNS:
         raise ValueError(f"{what}: {path}, line 1: must be {','.join(COLUMNS)}")
