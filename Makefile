@@ -6,13 +6,15 @@ STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo bench test test-arm lint types imports doctest docs clean
+.PHONY: help venv demo bench test test-arm test-isa soak lint types imports doctest docs clean
 
 help:
 	@echo "make demo     train a sparse language model on real text and write demo-report/"
 	@echo "make bench    time sparse products against dense ones and print the table"
 	@echo "make test     run the tests"
 	@echo "make test-arm run the kernels for 64-bit Arm under an emulator"
+	@echo "make test-isa run the tests of the products on every older instruction set"
+	@echo "make soak     compute a hundred thousand random products in one process"
 	@echo "make lint     check style, types and the direction of imports"
 	@echo "make doctest  run every example in docstrings and docs"
 	@echo "make docs     build the pages into docs/_build/html; warnings are errors"
@@ -52,6 +54,16 @@ test-arm: $(STAMP)
 	  echo "make test-arm needs $$tool, not found here; on Debian or Ubuntu:" \
 	    "apt-get install qemu-user gcc-aarch64-linux-gnu libc6-dev-arm64-cross" >&2; exit 1; }; done
 	$(BIN)/python -m pytest -m arm tests/ops/cpu/test_qemu.py
+
+# Each instruction set that can run here but for the best, which 'make test' takes.
+test-isa: $(STAMP)
+	@sets="$$($(BIN)/python -c 'from sparsetile.ops.cpu import instruction_sets; \
+	  print(*instruction_sets()[1][:-1])')" && for isa in $$sets; do \
+	  echo "== $$isa" && SPARSETILE_ISA=$$isa $(BIN)/python -m pytest tests/ops || exit 1; done
+
+soak: export OMP_NUM_THREADS = 1
+soak: $(STAMP)
+	$(BIN)/python tests/soak.py --calls 100000
 
 lint: $(STAMP) types imports
 	$(BIN)/ruff check
