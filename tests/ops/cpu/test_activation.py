@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -15,17 +16,23 @@ from sparsetile.ops.cpu._isa import LEVELS, host
 STEP = 2.0**-23  # between float32 numbers, relative
 
 
-def kernel(name, lanes):
+@dataclass(frozen=True)
+class Kernel:
     """A function that applies an activation to ``count`` numbers in place."""
-    f = Function("apply", [("x", "ptr"), ("count", "i64")])
-    with f.loop(0, f.args[1], step=lanes) as loop:
-        at = f.at(f.args[0], f.mul(loop.index, 4))
-        f.store(activate(f, name, f.load(vector(lanes), at)), at)
-    return module([f])
+
+    name: str
+    lanes: int
+
+    def ir(self):
+        f = Function("apply", [("x", "ptr"), ("count", "i64")])
+        with f.loop(0, f.args[1], step=self.lanes) as loop:
+            at = f.at(f.args[0], f.mul(loop.index, 4))
+            f.store(activate(f, self.name, f.load(vector(self.lanes), at)), at)
+        return module([f])
 
 
 def applied(name, x, lanes):
-    address = _jit.load(kernel(name, lanes), ["apply"])["apply"]
+    address = _jit.load(Kernel(name, lanes), ["apply"])["apply"]
     x = torch.nn.functional.pad(x, (0, -len(x) % lanes))
     call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(address)
     call(x.data_ptr(), len(x))
@@ -81,12 +88,12 @@ def test_infinities_nan_and_zeros_are_as_torch_has_them(name):
 @pytest.mark.parametrize("isa", ["avx2", "avx512"])
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_the_code_makes_no_calls_and_takes_no_branches(name, isa):
-    text = _jit.assembly(kernel(name, LEVELS[isa].lanes), LEVELS[isa])
+    text = _jit.assembly(Kernel(name, LEVELS[isa].lanes).ir(), LEVELS[isa])
     assert not re.search(r"\bcall", text)
     assert len(re.findall(r"^\s+j[a-z]+\s", text, re.MULTILINE)) <= 3  # those of the loop
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_the_code_makes_no_calls_on_64_bit_arm(name):
-    text = _jit.assembly(kernel(name, 4), LEVELS["neon"], triple="aarch64-unknown-linux-gnu")
+    text = _jit.assembly(Kernel(name, 4).ir(), LEVELS["neon"], triple="aarch64-unknown-linux-gnu")
     assert not re.search(r"\bblr?\b", text)

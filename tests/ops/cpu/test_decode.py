@@ -115,10 +115,12 @@ def test_activations_follow_the_bias(formats, activation):
         check(pattern_with_empty_rows(70, 90, (4, 4)), columns, formats, activation)
 
 
-@pytest.mark.parametrize("level", ["avx2", "neon"])
+@pytest.mark.parametrize("level", ["avx2", "neon", "avx512bf16"])
 @pytest.mark.parametrize("columns", [1, 2, 9])
-def test_narrower_vectors_and_fewer_registers(monkeypatch, level, columns):
+def test_other_vectors_registers_and_pairs(monkeypatch, level, columns):
     isa = LEVELS[level]
+    if isa.has_bf16_dot and level not in instruction_sets()[1]:
+        pytest.skip(f"the processor has no {level}")
     monkeypatch.setattr(_decode_plan, "host", lambda: isa)
     for block, formats in itertools.product([(1, 1), (4, 4), (16, 16)], FORMATS):
         check(pattern_with_empty_rows(70, 90, block), columns, formats, isa=isa)

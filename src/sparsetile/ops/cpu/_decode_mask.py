@@ -63,8 +63,9 @@ class MaskRow:
             totals[i % columns] = f.fadd(totals[i % columns], more)
         if columns == 1:
             return totals[0]
-        halves = [f.shuffle(*totals, range(odd, 2 * LANES, 2)) for odd in (0, 1)]
-        return f.fadd(*halves)
+        low, high = totals
+        even, odd = (f.shuffle(low, high, range(i, 2 * LANES, 2)) for i in (0, 1))
+        return f.fadd(even, odd)
 
     def _add(
         self, x: Value, mask: Value, values: Value, chunk: Value, sums: list[Value]

@@ -85,9 +85,8 @@ class DecodePlan:
         isa, numbers, col = host(), self.numbers, self._col
         expands = isa.has_amx  # those processors spread 16-bit numbers as they load them
         walk, size = "blocks", self.block[0] * self.block[1]
-        # measured: few pairs fill no vector, and many columns are bound by the products of pairs
-        pays = size >= 16 if columns <= 8 else size < 64
-        numbers = replace(numbers, pairs=numbers.pairs and pays)
+        if size < 16:  # few pairs fill no vector
+            numbers = replace(numbers, pairs=False)
         if self.block == (1, 1) and columns <= 2 and isa.lanes == LANES:
             walk, mask = "gather", self._mask_of(expands)
             if mask is not None:
