@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import sparsetile as st
-from sparsetile.ops.cpu import _threads
+from sparsetile.ops.cpu import _jit, _threads
 from sparsetile.ops.cpu._index import index_of
 from support import some_values
 
@@ -67,6 +67,26 @@ def test_python_threads_do_not_disturb_each_other():
         for _ in range(3):
             for want, got in zip(expected, pool.map(lambda c: products(*c), cases), strict=True):
                 assert all(torch.equal(a, b) for a, b in zip(want, got, strict=True))
+
+
+@pytest.mark.parametrize("n", [1, 70])
+@pytest.mark.parametrize("b", [1, 4, 16])
+def test_python_threads_may_meet_at_the_first_use_of_a_pattern(monkeypatch, b, n):
+    given = operands(b, n)
+    known = st.random_pattern(150, 130, blocksize=b, density=0.3, seed=0)
+    expected = products(known, *given[1:])
+    monkeypatch.setattr(_jit, "_loaded", {})  # kernels are loaded anew too
+    start = threading.Barrier(4)
+
+    def compute(_):
+        torch.set_num_threads(2)  # each thread has its own setting
+        start.wait()
+        return products(*given)
+
+    with ThreadPoolExecutor(4) as pool:
+        results = [*pool.map(compute, range(4)), *pool.map(compute, range(4))]
+    for got in results:
+        assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
