@@ -1,7 +1,8 @@
 """The table of tile shapes: which registers and cache each kernel fills, by what it is made for.
 
-The table is ``tiles.csv`` beside this file; rules of a file named by ``SPARSETILE_TILES`` come
-before it. The first rule that fits decides. ``*`` fits everything. Columns:
+The table is ``tiles.csv`` beside this file; rules of a file named by ``SPARSETILE_TILES``, such as
+``sparsetile tune`` writes, come before it. The first rule that fits decides. ``*`` fits everything.
+Columns:
 
 - kernel: ``panel``, ``sliced`` or ``outer``
 - isa: instruction set
