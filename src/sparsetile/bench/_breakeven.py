@@ -68,6 +68,13 @@ def line_of(rows: Iterable[Row]) -> list[tuple[float, float]]:
     return [(row.density, row.dense_ratio) for row in rows]
 
 
+def crossing(rows: Iterable[Row]) -> BreakEven:
+    """The break-even density of one block; what is within the noise counts as equal to dense."""
+    return break_even(
+        (row.density, 1.0 if row.verdict == NOISE else row.dense_ratio) for row in rows
+    )
+
+
 def lost(row: Row) -> bool:
     """True where dense is faster, and not merely within the noise."""
     return row.dense_ratio < 1 and row.verdict != NOISE
@@ -100,18 +107,15 @@ def outcome(rows: Sequence[Row]) -> str:
         The sentence, without its full stop.
     """
     ours = compared(rows)
-    losses = [row for row in ours if lost(row)]
-    best = max(ours, key=lambda row: row.dense_ratio)
+    losses = sum(lost(row) for row in ours)
     draws = sum(row.verdict == NOISE for row in ours)
-    cells = count(len(ours), "cell")
-    drawn = f"; {draws} too close to call" if draws else ""
-    if not losses:
-        wins = f"{len(ours) - draws}" if draws else "every one"
-        return f"Sparse wins {wins} of {cells}, by up to {_times(best)}{drawn}"
-    won = len(ours) - len(losses) - draws
-    if not won:
-        return f"Dense wins {len(losses)} of {cells}{drawn}"
-    return f"Sparse wins {won} of {cells}, by up to {_times(best)}; dense wins {len(losses)}{drawn}"
+    wins = len(ours) - losses - draws
+    said = [f"{'Sparse' if wins else 'Dense'} wins {wins or losses} of {count(len(ours), 'cell')}"]
+    if wins:
+        said[0] += f", by up to {_times(max(ours, key=lambda row: row.dense_ratio))}"
+        said += [f"dense wins {losses}"] if losses else []
+    said += [f"{draws} too close to call"] if draws else []
+    return "; ".join(said)
 
 
 def _times(row: Row) -> str:

@@ -6,9 +6,8 @@ from math import isnan
 from sparsetile.bench._breakeven import (
     against,
     best_peer,
-    break_even,
+    crossing,
     geometric_mean,
-    line_of,
     lost,
     outcome,
     ratio_text,
@@ -36,9 +35,9 @@ in ✗**. A ratio that ends in ≈ is too close to 1 for the noise of that run. 
 stands [at the end](#how-it-was-measured)."""
 
 _BREAK_EVEN = """Sparse wins below the density in the table, which lies on a straight line between
-the two measured densities beside it, both axes logarithmic. `all`: it wins at every density, 1
-included. `> 1/2`: it wins up to 1/2, the highest density measured. **< 1/32 ✗**: it loses even at
-1/32, the lowest."""
+the two measured densities beside it, both axes logarithmic. `all`: it loses at no density, 1
+included. `> 1/2`: it does not lose up to 1/2, the highest density measured. **< 1/32 ✗**: it loses
+even at 1/32, the lowest."""
 
 _RATIOS = "The time of torch's dense product over ours, in the same rounds; columns are densities."
 
@@ -89,9 +88,7 @@ def _break_even_table(settings: dict[Setting, list[Row]]) -> str:
     lines = []
     for setting, part in settings.items():
         for block, line in split(compared(part), lambda row: row.block).items():
-            found = {
-                n: break_even(line_of(cells)) for n, cells in split(line, lambda row: row.n).items()
-            }
+            found = {n: crossing(cells) for n, cells in split(line, lambda row: row.n).items()}
             cells = [
                 "–" if n not in found else str(found[n]) if found[n].wins else f"**{found[n]} ✗**"
                 for n in batches

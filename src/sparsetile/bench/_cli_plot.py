@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sparsetile.bench._errors import CommandError, require_extras
+from sparsetile.bench._terminal import writable
 
 Files = Annotated[list[Path], typer.Argument(metavar="CSV...", help="Written by sparsetile bench.")]
 
@@ -54,15 +55,12 @@ def breakeven(
     from sparsetile.bench._files import write_text
     from sparsetile.bench._plot_rows import read_rows
 
+    writable(output)
     rows = read_rows(files)
     names = [path.name for path in files]
     if output is None:
         print(page(rows, names), end="")
         return
-    if output.is_dir() or not output.parent.is_dir():
-        raise CommandError(
-            f"--output {output}: must be a file in a folder that exists; make {output.parent} first"
-        )
     shown = ""
     if pictures is not None:
         import os

@@ -1,7 +1,7 @@
 """Blocks against densities, every cell coloured by its speed-up over dense; losses are red."""
 
 from collections.abc import Sequence
-from math import log2, nan
+from math import ceil, log2, nan
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ def heat_figure(rows: Sequence[Row], subtitle: str) -> Any:
     batches = split(ours, lambda row: row.n)
     blocks = list(split(sorted(ours, key=lambda row: (row.r * row.c, row.r)), lambda r: r.block))
     densities = sorted({row.density for row in ours})
+    across = max(1, min(3, 24 // len(densities)))
     top = max(1.0, max(log2(row.dense_ratio) for row in ours))
     # Half as fast as dense is as red as it gets: the steps near 1 are the ones that matter.
     colors: Any = {"cmap": _colors(), "norm": TwoSlopeNorm(0.0, -1.0, top)}
@@ -44,8 +45,9 @@ def heat_figure(rows: Sequence[Row], subtitle: str) -> Any:
             cells = np.full((len(blocks), len(densities)), nan)
             for row in batch:
                 i, j = blocks.index(row.block), densities.index(row.density)
-                cells[i, j] = log2(row.dense_ratio)
-                _write(ax, j, i, row, dark=cells[i, j] > 0.6 * top or cells[i, j] < -0.6)
+                height = log2(row.dense_ratio)
+                cells[i, j] = height
+                _write(ax, j, i, row, dark=height > 0.6 * top or height < -0.6)
             shown = ax.imshow(cells, aspect="auto", **colors)
             ax.set_xticks(range(len(densities)), [density_text(d) for d in densities], fontsize=8)
             ax.set_yticks(range(len(blocks)), [block_text(b) for b in blocks])
@@ -54,7 +56,10 @@ def heat_figure(rows: Sequence[Row], subtitle: str) -> Any:
             ax.set(xlabel="density", ylabel="block")
             ax.set_title(f"n = {n}", fontsize=10)
             ax.label_outer()
-        bar = figure.colorbar(shown, ax=axes, pad=0.015, aspect=30, extend="min")
+        bar = figure.colorbar(
+            shown, ax=axes, pad=0.015, aspect=22, extend="min", extendfrac=0.03, anchor=(0, 1),
+            shrink=1 / ceil(len(axes) / across),
+        )  # fmt: skip
         ticks = [-1, *range(int(top) + 1)]
         bar.set_ticks(ticks, labels=[f"{2.0**t:g}×" for t in ticks])
         bar.set_label("times faster than dense")
@@ -62,10 +67,10 @@ def heat_figure(rows: Sequence[Row], subtitle: str) -> Any:
 
     return panels(
         len(batches),
-        0.75 + 0.3 * len(blocks),
+        max(2.2, 0.75 + 0.27 * len(blocks)),
         paint,
         titles=(worst(ours), subtitle),
-        across=max(1, min(3, 24 // len(densities))),
+        across=across,
     )
 
 

@@ -95,8 +95,8 @@ def _draw(ax: Any, place: int, bar: dict[str, Any]) -> None:
     ax.plot([least, most], [place, place], "|", color=INK, markersize=6)
     some = "" if bar["cells"] == bar["of"] else f" ({bar['cells']} of {bar['of']} cells)"
     ax.annotate(
-        f"{mean:.2g}×{some}", (most, place), (6, 0), textcoords="offset points", va="center",
-        fontsize=8.5,
+        f"{mean:.2g}×{some}", (max(most, 1.0), place), (6, 0), textcoords="offset points",
+        va="center", fontsize=8.5,
     )  # fmt: skip
 
 

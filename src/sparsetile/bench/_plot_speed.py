@@ -5,12 +5,12 @@ from math import ceil, isnan, log2
 from typing import Any
 
 from sparsetile.bench._bench_row import NOISE
-from sparsetile.bench._breakeven import break_even, line_of, outcome
+from sparsetile.bench._breakeven import crossing, line_of, outcome
 from sparsetile.bench._plot_rows import Row, block_text, compared, density_text, split
 from sparsetile.bench._plot_style import FAINT, INK, LOSS, block_style, panels
 
 COLUMNS = ("n", "r", "c", "density", "dense_ratio", "verdict", "break_even")
-_NAMES, _STARS = 9, 8  # at most: names in a line of the legend, break-even densities in a panel
+_NAMES, _STARS = 9, 7  # at most: names in a line of the legend, break-even densities in a panel
 
 
 def speed_numbers(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -18,7 +18,7 @@ def speed_numbers(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [
         {
             **{name: getattr(row, name) for name in COLUMNS[:-1]},
-            "break_even": str(break_even(line_of(line))),
+            "break_even": str(crossing(line)),
         }
         for line in split(compared(rows), lambda row: (row.n, row.block)).values()
         for row in line
@@ -84,7 +84,7 @@ def scales(axes: Sequence[Any], points: Sequence[tuple[float, float]]) -> None:
     for ax in axes:
         ax.set_xscale("log", base=2)
         ax.set_yscale("log", base=2)
-        ax.set_xticks(shown, [density_text(d) for d in shown])
+        ax.set_xticks(shown, [density_text(d) for d in shown], fontsize=9)
         ax.set_yticks(heights, [f"{h:g}×" for h in heights])
         ax.minorticks_off()
         ax.set_ylim(low, high)
@@ -118,11 +118,11 @@ def _draws(ax: Any, rows: Sequence[Row]) -> None:
 
 
 def _crossovers(ax: Any, blocks: Mapping[tuple[int, int], Sequence[Row]]) -> None:
-    found = {block: break_even(line_of(rows)) for block, rows in blocks.items()}
+    found = {block: crossing(rows) for block, rows in blocks.items()}
     crossings = {block: b for block, b in found.items() if not isnan(b.density)}
-    for block, crossing in crossings.items():
+    for block, star in crossings.items():
         ax.plot(
-            [crossing.density], [1.0], "*", markersize=13, zorder=4, markeredgewidth=0.9,
+            [star.density], [1.0], "*", markersize=13, zorder=4, markeredgewidth=0.9,
             markerfacecolor=block_style(block)["color"], markeredgecolor="white",
         )  # fmt: skip
     said = [(f"{block_text(b)}  {at}", block_style(b)["color"]) for b, at in crossings.items()]
@@ -131,7 +131,7 @@ def _crossovers(ax: Any, blocks: Mapping[tuple[int, int], Sequence[Row]]) -> Non
     # The upper right is free: speed-ups fall to the right.
     for place, (text, color) in enumerate([("★ break-even density", INK), *said] if said else []):
         ax.annotate(
-            text, (1, 1), (-3, -3 - 12 * place), ha="right", va="top", fontsize=9, color=color,
+            text, (1, 1), (-3, -3 - 11 * place), ha="right", va="top", fontsize=8.5, color=color,
             xycoords="axes fraction", textcoords="offset points",
             fontweight="bold" if place else "normal",
         )  # fmt: skip

@@ -92,9 +92,10 @@ def panels(
     figure.text(left, 1 - 0.3 / high, titles[0], fontsize=12, fontweight="bold")
     figure.text(left, 1 - 0.53 / high, titles[1], fontsize=9, color=FAINT)
     paint(figure, axes[:count])
-    for ax in axes[max(0, count - across) : count]:  # nothing stands below a panel above a gap
+    below = axes[count - 1].get_xlabel()
+    for place, ax in enumerate(axes[:count]):
         ax.tick_params(labelbottom=True)
-        ax.set_xlabel(axes[count - 1].get_xlabel())
+        ax.set_xlabel(below if place >= count - across else "")  # also above a gap in the last row
     return figure
 
 

@@ -51,7 +51,7 @@ def cell(op, dtype, n, block, density, size, threads):
     return dict.fromkeys(HEADER, "") | {
         "op": op, "m": size, "k": size, "n": n, "r": block[0], "c": block[1],
         "density": density, "nnzb": nnzb, "dtype": dtype, "threads": threads,
-        "cpu": "Some Processor 9000", "isa": "avx512bf16", "versions": "sparsetile 0.1.0, torch 2.13",
+        "cpu": "Some Processor 9000", "isa": "avx512", "versions": "sparsetile 0.1.0, torch 2.13.0",
         "commit": "0123456789", "command": f"sparsetile bench {op} --density 1,0.5",
     }  # fmt: skip
 
