@@ -183,6 +183,10 @@ class Function:
         a, b = (i64(x) if isinstance(x, int) else x for x in (a, b))
         return self.select(self.compare("sgt", a, b), a, b)
 
+    def opaque(self, number: Value) -> Value:
+        """Return the same integer; the passes that rework loops do not see where it comes from."""
+        return self.let(number.type, f"freeze {number}")
+
     def at(self, pointer: Value, offset: Value | int) -> Value:
         """Address ``offset`` bytes after the pointer."""
         if isinstance(offset, int) and offset == 0:

@@ -8,6 +8,7 @@ lanes each, and c numbers of B are repeated; both cost loads alone, no shuffles 
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from sparsetile.ops.cpu._call import Layout
 from sparsetile.ops.cpu._emit import Function, Value, i64, module, vector, zero
@@ -168,18 +169,17 @@ class OuterKernel:
         rows, counts = self._shape()
         total = self.padded[0] if self.wide else self.vectors
         with f.loop(0, total, rows) as groups:
-            whole = f.mul(f.div(f.sub(stop, start), counts[0]), counts[0])
-            end = f.add(start, whole)
+            # more than the next smaller number are summed as if they were all
+            fewer = counts[1] if len(counts) > 1 else 0
+            turns = f.div(f.add(f.sub(stop, start), counts[0] - 1 - fewer), counts[0])
+            end = f.add(start, f.mul(turns, counts[0]))
             with f.loop(start, end, counts[0]) as blocks:
                 self._blocks(f, a, mine, groups.index, rows, blocks.index, stop, counts[0])
             left = f.sub(stop, end)
-            for count, fewer in zip(counts, [*counts[1:], 0], strict=True):
+            for count, fewer in pairwise([*counts[1:], 0]):
                 some = f.compare("sgt", left, fewer)
                 fits = f.compare("sle", left, count)
-                both = f.let("i1", f"and {some}, {fits.name}")
-                if count == counts[0]:
-                    both = f.let("i1", f"and {both}, {f.compare('slt', left, count).name}")
-                with f.when(both):
+                with f.when(f.let("i1", f"and {some}, {fits.name}")):
                     self._blocks(f, a, mine, groups.index, rows, end, stop, count)
 
     def _blocks(
@@ -212,11 +212,13 @@ class OuterKernel:
         each = rows * count * per
         with f.loop(0, a["height"], _UNROLL, carry=[zero(v)] * (each * phases)) as terms:
             sums = list(terms.values)
+            # else LLVM would try, for long, to count up a register for each panel
+            of_a, of_b = (f.opaque(f.mul(terms.index, size)) for size in (a_row, 4 * self.width))
+            row, columns = f.at(mine, of_a), [f.at(panel, of_b) for panel in panels]
             for step in range(_UNROLL):
-                t = f.add(terms.index, step)
-                self._outer_product(
-                    f, f.at(mine, f.mul(t, a_row)), panels, t, rows, sums, step % phases
-                )
+                numbers = [f.at(column, 4 * self.width * step) for column in columns]
+                at = f.at(row, a_row * step)
+                self._outer_product(f, at, numbers, rows, sums, step % phases)
             terms.carry(sums)
         sums = terms.results
         if phases == 2:
@@ -238,15 +240,14 @@ class OuterKernel:
         self,
         f: Function,
         mine: Value,
-        panels: list[Value],
-        t: Value,
+        numbers: list[Value],
         rows: int,
         sums: list[Value],
         phase: int,
     ) -> None:
         """Add one term to the sums of one phase: rows of A by the numbers of B of each block."""
         per = self.vectors if self.wide else 1
-        columns = [(panel, q) for panel in panels for q in range(per)]
+        columns = [(at, q) for at in numbers for q in range(per)]
 
         def of_a(i: int) -> Value:
             if self.wide:
@@ -257,8 +258,7 @@ class OuterKernel:
                 )
             return self._spread_vector(f, f.at(mine, self._a_step * i))
 
-        def of_b(panel: Value, q: int) -> Value:
-            at = f.at(panel, f.mul(t, 4 * self.width))
+        def of_b(at: Value, q: int) -> Value:
             if self.wide:
                 return f.load(
                     vector(self.lanes), f.at(at, 4 * self.lanes * q), align=4 * self.lanes

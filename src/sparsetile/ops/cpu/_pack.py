@@ -18,6 +18,8 @@ from sparsetile.ops.cpu._number import (
 )
 from sparsetile.ops.cpu._transpose import transpose
 
+_SIMPLE = ("", "relu")  # activations of no more than an instruction
+
 
 @dataclass(frozen=True)
 class Packing:
@@ -46,44 +48,51 @@ class Packing:
     def rows(self, name: str) -> Function:
         """Emit the packing of ``x[n, k]`` with k contiguous: a transpose in registers.
 
-        ``k0`` and ``k1`` must be multiples of the lanes.
+        ``k0`` and ``k1`` must be multiples of the lanes. Where x ends, its numbers go to the panel
+        as they are first, filled up with zeros, and are transposed there.
         """
         lanes = self.lanes
         f = _pack_function(name)
         x, stride, n, k0, k1, k, panel = f.args
+        whole = f.least(k1, f.div(f.greatest(k, 0), self.per_unit))
+        whole = f.mul(f.div(f.greatest(whole, 0), lanes), lanes)
         with f.loop(0, self.vectors) as tile:
             column = f.mul(tile.index, lanes)
             first = f.at(x, f.mul(column, stride))
             target = f.at(panel, f.mul(tile.index, 4 * lanes))
             left = f.sub(n, column)
-
-            def turn(unit: Value, counts: list[Value] | None) -> None:
-                offset = f.mul(unit, self.per_unit * self.number.size)
-                loaded = [
-                    self._load_line(f, line, counts[i] if counts else None)
-                    for i, line in enumerate(f.lines(f.at(first, offset), stride, lanes))
-                ]
-                out = f.at(target, f.mul(unit, self.row_bytes))
+            full = f.select(f.compare("sge", left, lanes), whole, i64(0))
+            with f.loop(k0, k1, lanes) as loop:
+                source = f.at(first, f.mul(loop.index, self.per_unit * self.number.size))
+                out = f.at(target, f.mul(loop.index, self.row_bytes))
+                ends = f.compare("sge", loop.index, full)
+                with f.when(ends):
+                    some = f.sub(k, f.mul(loop.index, self.per_unit))
+                    self._copy_what_exists(f, source, stride, left, some, out)
+                source = f.select(ends, out, source)
+                between = f.select(ends, i64(self.row_bytes), stride)
+                loaded = [self._load_line(f, line) for line in f.lines(source, between, lanes)]
                 for j, packed in enumerate(transpose(f, loaded)):
                     f.store(packed, f.at(out, self.row_bytes * j), align=4 * lanes)
-
-            whole = f.least(k1, f.div(f.greatest(k, 0), self.per_unit))
-            whole = f.mul(f.div(f.greatest(whole, 0), lanes), lanes)
-            whole = f.select(f.compare("sge", left, lanes), whole, i64(0))
-            with f.loop(k0, whole, lanes) as loop:
-                turn(loop.index, None)
-            with f.loop(f.greatest(k0, whole), k1, lanes) as loop:
-                some = f.sub(k, f.mul(loop.index, self.per_unit))
-                exists = [f.compare("sgt", left, i) for i in range(lanes)]
-                turn(loop.index, [f.select(e, some, i64(0)) for e in exists])
         return f
 
-    def _load_line(self, f: Function, pointer: Value, left: Value | None) -> Value:
-        """Load as many units as a vector has lanes; numbers from ``left`` on are zero."""
+    def _copy_what_exists(
+        self, f: Function, source: Value, stride: Value, lines: Value, some: Value, target: Value
+    ) -> None:
+        """Copy ``some`` numbers of so many lines to the rows of the panel; the rest is zeros."""
+        numbers = self.lanes * self.per_unit
+        type_ = vector(numbers, "float" if self.number.size == 4 else "i16")
+        with f.loop(0, self.lanes) as loop:
+            there = f.select(f.compare("slt", loop.index, lines), some, i64(0))
+            line = f.at(source, f.mul(loop.index, stride))
+            copied = f.load_lanes(type_, line, f.lanes_below(there, numbers))
+            f.store(copied, f.at(target, f.mul(loop.index, self.row_bytes)))
+
+    def _load_line(self, f: Function, pointer: Value) -> Value:
+        """Load as many units as a vector has lanes."""
         if self.pairs:
-            return load_pairs(f, self.lanes, pointer, left)
-        mask = None if left is None else f.lanes_below(left, self.lanes)
-        return load_wide(f, self.number, self.lanes, pointer, mask)
+            return load_pairs(f, self.lanes, pointer)
+        return load_wide(f, self.number, self.lanes, pointer)
 
     def columns(self, name: str) -> Function:
         """Emit the packing of ``x[k, n]`` with n contiguous: a copy."""
@@ -128,7 +137,8 @@ class Unpacking:
     """How a stage becomes rows of the result.
 
     The functions emitted take ``stage, y, stride, rows, n``: the address of the stage, that of its
-    first number in y, the bytes between lines of y, and the rows and columns to store.
+    first number in y, the bytes between lines of y, and the rows and columns to store. What the
+    stage holds is lost.
     """
 
     lanes: int
@@ -148,29 +158,29 @@ class Unpacking:
             column = f.mul(tile.index, lanes)
             left = f.sub(n, column)
             source, target = f.at(stage, f.mul(column, 4)), f.at(y, f.mul(column, stride))
-
-            def turned(row: Value) -> list[Value]:
-                start = f.at(source, f.mul(row, row_bytes))
+            full = f.select(f.compare("sge", left, lanes), whole, i64(0))
+            with f.loop(0, rows, lanes) as loop:
+                start = f.at(source, f.mul(loop.index, row_bytes))
+                out = f.at(target, f.mul(loop.index, size))
+                self._activate(f, start, lanes, row_bytes)
                 loaded = [
                     f.load(vector(lanes), f.at(start, row_bytes * i), align=4 * lanes)
                     for i in range(lanes)
                 ]
-                return transpose(f, loaded)
-
-            with f.when(f.compare("sge", left, lanes)), f.loop(0, whole, lanes) as loop:
-                out = f.at(target, f.mul(loop.index, size))
-                for piece, line in zip(
-                    turned(loop.index), f.lines(out, stride, lanes), strict=True
-                ):
+                ends = f.compare("sge", loop.index, full)
+                first, between = f.select(ends, start, out), f.select(ends, i64(row_bytes), stride)
+                lines = f.lines(first, between, lanes)
+                for piece, line in zip(transpose(f, loaded), lines, strict=True):
                     self._store(f, piece, line, None)
-            first = f.select(f.compare("sge", left, lanes), whole, i64(0))
-            with f.loop(first, rows, lanes) as loop:
-                mask = f.lanes_below(f.sub(rows, loop.index), lanes)
-                out = f.at(target, f.mul(loop.index, size))
-                lines = f.lines(out, stride, lanes)
-                for lane, piece in enumerate(turned(loop.index)):
-                    with f.when(f.compare("sgt", left, lane)):
-                        self._store(f, piece, lines[lane], mask)
+                with f.when(ends):
+                    mask = f.lanes_below(f.sub(rows, loop.index), lanes)
+                    with f.loop(0, f.least(left, lanes)) as lane:
+                        ready = f.load_lanes(
+                            vector(lanes, "float" if size == 4 else "i16"),
+                            f.at(start, f.mul(lane.index, row_bytes)),
+                            None,
+                        )
+                        f.store_lanes(ready, f.at(out, f.mul(lane.index, stride)), mask)
         return f
 
     def columns(self, name: str) -> Function:
@@ -189,14 +199,28 @@ class Unpacking:
                 out = f.at(target, self.number.size * lanes * t)
                 self._store(f, value, out, masks[t] if masks else None)
 
+        if self.activation not in _SIMPLE:
+            with f.loop(0, rows) as loop:
+                start = f.at(stage, f.mul(loop.index, 4 * lanes * self.vectors))
+                self._activate(f, start, self.vectors, 4 * lanes)
         with f.loop(0, full) as loop:
             store(loop.index, None)
         with f.loop(full, rows) as loop:
             store(loop.index, masks)
         return f
 
+    def _activate(self, f: Function, start: Value, count: int, stride: int) -> None:
+        """Apply the activation to vectors of the stage, where they lie, in a loop: it is long."""
+        if self.activation in _SIMPLE:
+            return
+        with f.loop(0, count) as loop:
+            place = f.at(start, f.mul(loop.index, stride))
+            value = f.load(vector(self.lanes), place, align=4 * self.lanes)
+            f.store(activate(f, self.activation, value), place, align=4 * self.lanes)
+
     def _store(self, f: Function, value: Value, pointer: Value, mask: Value | None) -> None:
-        if self.activation:
+        """Store numbers of the result; a simple activation is applied here."""
+        if self.activation in _SIMPLE:
             value = activate(f, self.activation, value)
         store_narrow(f, self.number, value, pointer, mask, rounds=self.rounds)
 
@@ -209,5 +233,5 @@ def _pack_function(name: str) -> Function:
 
 
 def _unpack_function(name: str) -> Function:
-    args = [("stage", "ptr noalias readonly"), ("y", "ptr noalias"), ("stride", "i64")]
+    args = [("stage", "ptr noalias"), ("y", "ptr noalias"), ("stride", "i64")]
     return Function(name, [*args, ("rows", "i64"), ("n", "i64")], internal=True)

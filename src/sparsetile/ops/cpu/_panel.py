@@ -164,8 +164,10 @@ class PanelKernel(TileKernel):
         if step == c:
             return self._columns(f, x, block, coming, wide, sums, c)
         with f.loop(0, c, step, carry=sums) as inner:
-            offset = f.mul(inner.index, self.numbers.unit_bytes * (r if self.transposed else 1))
-            x_row = f.at(x, f.mul(inner.index, 4 * self.columns))
+            # else LLVM would try, for long, to count up a register for each row
+            unit = self.numbers.unit_bytes * (r if self.transposed else 1)
+            offset, of_x = (f.opaque(f.mul(inner.index, size)) for size in (unit, self.row_bytes))
+            x_row = f.at(x, of_x)
             block, coming = f.at(block, offset), f.at(coming, offset)
             inner.carry(self._columns(f, x_row, block, coming, wide, inner.values, step))
         return inner.results

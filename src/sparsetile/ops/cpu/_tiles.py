@@ -19,6 +19,12 @@ POINTERS = "x y panels stages values bias bounds "  # strides in bytes
 
 Fields = dict[str, Value]
 
+_STRETCH = (("panel", "ptr"), ("tile", "i64"), ("number", "i64"))
+_MULTIPLY = (
+    *(("stage", "ptr"), ("own_panels", "ptr"), ("first_row", "i64"), ("last_row", "i64")),
+    *(("first_tile", "i64"), ("last_tile", "i64")),
+)
+
 
 class TileKernel(ABC):
     """A kernel that multiplies column tile by column tile.
@@ -96,13 +102,30 @@ class TileKernel(ABC):
         return i64(self.numbers.y.size) if self.y_by_rows else a["y_stride"]
 
     def workers(self, layout: Layout) -> list[Function]:
-        """Write the functions that threads run."""
+        """Write the functions that threads run, and what they share: it is compiled once."""
         functions = []
-        for name, body in (("whole", self._whole), ("pack", self._pack), ("rows", self._rows)):
-            f, fields = layout.function(name)
+        for name, own, body in (
+            ("stretch", _STRETCH, self._one_stretch),
+            ("multiply", _MULTIPLY, self._some_rows),
+            ("whole", (), self._whole),
+            ("pack", (), self._pack),
+            ("rows", (), self._rows),
+        ):
+            f, fields = layout.function(name, own)
             body(f, fields)
             functions.append(f)
         return functions
+
+    def _one_stretch(self, f: Function, a: Fields) -> None:
+        """Pack one stretch of the panel of a tile."""
+        _, panel, tile, stretch = f.args
+        x, _, n = self.tile(f, a, tile)
+        self.pack_stretch(f, a, x, n, panel, stretch)
+
+    def _some_rows(self, f: Function, a: Fields) -> None:
+        """Multiply some rows by some tiles."""
+        _, stage, panels, *ends = f.args
+        self.multiply_rows(f, a, stage, panels, (ends[0], ends[1]), (ends[2], ends[3]))
 
     def _whole(self, f: Function, a: Fields) -> None:
         """Task = a group of column tiles: pack them, then multiply all rows."""
@@ -113,20 +136,19 @@ class TileKernel(ABC):
             first = f.mul(task, a["group"])
             last = f.least(f.add(first, a["group"]), a["column_tiles"])
             with f.loop(first, last) as tiles:
-                x, _, n = self.tile(f, a, tiles.index)
                 panel = f.at(panels, f.mul(f.sub(tiles.index, first), a["panel_bytes"]))
                 with f.loop(0, self.stretches(f, a)) as stretches:
-                    self.pack_stretch(f, a, x, n, panel, stretches.index)
-            self.multiply_rows(f, a, stage, panels, (i64(0), self.row_parts(a)), (first, last))
+                    f.call("stretch", f.args[0], panel, tiles.index, stretches.index)
+            rows = (i64(0), self.row_parts(a))
+            f.call("multiply", f.args[0], stage, panels, *rows, first, last)
 
     def _pack(self, f: Function, a: Fields) -> None:
         """Task = a stretch of the panel of a column tile."""
         with f.tasks(a["task"], a["tasks"]) as task:
             count = self.stretches(f, a)
             tile, stretch = f.div(task, count), f.rem(task, count)
-            x, _, n = self.tile(f, a, tile)
             panel = f.at(a["panels"], f.mul(tile, a["panel_bytes"]))
-            self.pack_stretch(f, a, x, n, panel, stretch)
+            f.call("stretch", f.args[0], panel, tile, stretch)
 
     def _rows(self, f: Function, a: Fields) -> None:
         """Task = a part of the rows, for all column tiles."""
@@ -136,4 +158,4 @@ class TileKernel(ABC):
             first = f.load_index(a["bounds"], task, bits=64)
             last = f.load_index(a["bounds"], f.add(task, 1), bits=64)
             tiles = (i64(0), a["column_tiles"])
-            self.multiply_rows(f, a, stage, a["panels"], (first, last), tiles)
+            f.call("multiply", f.args[0], stage, a["panels"], first, last, *tiles)
