@@ -94,8 +94,10 @@ def test_each_block_and_format_has_its_kernel(uncompiled, blocksize, format, n):
 def test_few_contiguous_columns_have_a_kernel(uncompiled, blocksize, format, n):
     pattern, values, x, dy = operands(blocksize, format, n)
     indices = pattern.crow_indices, pattern.col_indices
-    assert ran(lambda: st.linear(x, values, pattern)).endswith("/decode")
-    assert ran(lambda: st.spmm(values, pattern, x.T)).endswith(f"/{kinds(blocksize, format)[0]}")
+    usual = kinds(blocksize, format)[0]
+    decoded = "amx" if usual == "amx" and n > 1 else "decode"
+    assert ran(lambda: st.linear(x, values, pattern)).endswith(f"/{decoded}")
+    assert ran(lambda: st.spmm(values, pattern, x.T)).endswith(f"/{usual}")
     got = ran(lambda: LINEAR(dy, values, *indices, None, M, K, True))
     assert got.endswith(f"/{kinds(blocksize, format)[1]}")
 

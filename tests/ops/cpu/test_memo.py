@@ -1,7 +1,9 @@
 """What is remembered of tensors is forgotten when they change or die."""
 
+import pytest
 import torch
 
+import sparsetile as st
 from sparsetile.ops.cpu._memo import TensorMemo
 
 
@@ -63,3 +65,27 @@ def test_what_was_made_of_dead_tensors_goes_with_the_next():
     for _ in range(5):
         memo.get((torch.zeros(4),), "x", object)
     assert len(memo._kept) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_arranged_values_follow_writes_that_count_no_version(dtype):
+    layer = st.nn.Linear(96, 80, blocksize=1, density=0.3, bias=False).to(dtype)
+    x, dy = torch.randn(40, 96).to(dtype).requires_grad_(), torch.randn(40, 80).to(dtype)
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.1, fused=True)
+
+    def check():
+        dense = layer.weight.to_dense().detach()
+        (dx,) = torch.autograd.grad(layer(x), x, dy)
+        torch.testing.assert_close(layer(x), x @ dense.T, rtol=2e-2, atol=2e-2)
+        torch.testing.assert_close(dx, dy @ dense, rtol=2e-2, atol=2e-2)
+
+    for _ in range(3):
+        optimizer.zero_grad()
+        layer(x).square().mean().backward()
+        optimizer.step()  # the fused kind counts no version
+        check()
+    layer.requires_grad_(False)
+    for write in (torch.Tensor.neg_, lambda values: values.mul_(0.5)):
+        for _ in range(3):
+            check()
+        write(layer.values.data)

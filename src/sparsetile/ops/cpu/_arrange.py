@@ -1,6 +1,7 @@
 """Moving stored blocks into the order of a plan, and computed ones back out of it."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from sparsetile.ops.cpu._transpose import transpose
 LAYOUT = Layout(integers="tasks slots", pointers="source values packed")
 _RUN = 4096  # slots of a task
 _UNROLLED = 8  # rows of a block arranged without a loop
+_SAMPLED = 64  # numbers looked at
 _AHEAD = 1024  # bytes past the end that kernels ask for
 
 
@@ -115,11 +117,26 @@ class ArrangeKernel:
         return f
 
 
+class _Look(NamedTuple):
+    """What tells whether values are still those that came before, as far as a look can."""
+
+    address: int
+    version: int
+    sample: tuple[float, ...]  # what writes without a version writes most numbers, if not all
+
+    @classmethod
+    def at(cls, values: Tensor) -> "_Look":
+        flat = values.view(-1)
+        sample = flat[:: max(1, len(flat) // _SAMPLED)].tolist()
+        return cls(values.data_ptr(), values._version, tuple(sample))
+
+
 class Arrangement:
     """The blocks of one plan in the order and form its kernel wants.
 
-    Values that come a second time unchanged are weights at rest: their arranged copy is kept until
-    they change. Values in training come once, and are arranged in scratch memory.
+    Values that want no gradient and come a second time unchanged are weights at rest: their
+    arranged copy is kept until they change. All others are arranged in scratch memory at every
+    call: some optimizers write them without counting up the version.
 
     Args:
         block: Rows and columns of a block as stored.
@@ -135,23 +152,20 @@ class Arrangement:
         self._kernel = ArrangeKernel(host().lanes, block, number, how)
         self._source, self._slots = source, slots
         self._kept: TensorMemo[Tensor] = TensorMemo(most=4)
-        self._seen = (0, -1)  # address and version of the values that came last
+        self._seen: _Look | None = None  # at the values that came last
 
     def of(self, values: Tensor) -> tuple[int, object]:
         """Return the address of the arranged blocks, and what keeps them there."""
         size = self._slots * self._kernel.slot_bytes + _AHEAD
-        if self._at_rest(values):
-            kept = self._kept.get((values,), None, lambda: self._make(values, size))
-            return kept.data_ptr(), kept
+        if not (values.requires_grad or values.is_inference()):
+            before, look = self._seen, _Look.at(values)
+            self._seen = look
+            if look == before:
+                kept = self._kept.get((values,), look.sample, lambda: self._make(values, size))
+                return kept.data_ptr(), kept
         packed = scratch("packed", size)
         self._gather(values, packed)
         return packed, None
-
-    def _at_rest(self, values: Tensor) -> bool:
-        if values.is_inference():
-            return False
-        before, self._seen = self._seen, (values.data_ptr(), values._version)
-        return before == self._seen
 
     def _make(self, values: Tensor, size: int) -> Tensor:
         kept = torch.empty(size, dtype=torch.uint8)

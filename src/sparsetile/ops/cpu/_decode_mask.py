@@ -75,11 +75,15 @@ class MaskRow:
         bits = f.load(f"i{many}", f.at(mask, f.mul(chunk, many // 8)), align=2)
         wide = bits if many == 32 else f.let("i32", f"zext {bits} to i32")
         count = f.intrinsic("llvm.ctpop.i32", "i32", wide)
-        w = self._spread(values, f.bits(bits, vector(many, "i1")), count)
+        where = f.bits(bits, vector(many, "i1"))
+        w = self._spread(values, where, count)
         after = []
         for column, total in enumerate(sums):
             at = f.add(f.mul(chunk, 4 * LANES * self.columns), 4 * LANES * column)
-            xs = f.load(vector(LANES), f.at(x, at))
+            # an infinity that meets no stored number must not be multiplied by zero
+            kind = vector(many, "i16") if self.numbers.pairs else vector(LANES)
+            xs = f.load_lanes(kind, f.at(x, at), where)
+            xs = f.bits(xs, vector(LANES)) if self.numbers.pairs else xs
             after.append(multiply_add(f, self.numbers, w, xs, total))
         step = f.mul(f.let("i64", f"zext {count} to i64"), self.numbers.values.size)
         return f.at(values, step), after

@@ -30,6 +30,7 @@ _samples: TensorMemo[SamplePlan] = TensorMemo(most=512)
 # Rows of a block from which the panel kernel makes enough of each row of the panel; more for the
 # transpose, whose small blocks lie scattered. Below, it is better only for very wide blocks.
 _ROWS, _ROWS_OF_TRANSPOSE, _INNER = 4, 8, 32
+_TILE_ROWS = 16  # of a matrix tile
 
 
 class Found(NamedTuple):
@@ -105,8 +106,10 @@ def _find_product(
     reach: int,
 ) -> Found:
     block, matrix = (stored[::-1], shape[::-1]) if transpose else (stored, shape)
-    decode = reach == 0 and not transpose
-    tiles = not decode and fills_tiles(host(), block, dtypes)
+    tiles = fills_tiles(host(), block, dtypes)
+    decode = reach <= 1 and not transpose
+    if decode and tiles:  # measured: from two columns on, whole tiles win
+        decode, tiles = (False, True) if reach == 1 and block[0] >= _TILE_ROWS else (True, False)
     numbers = numbers_of(host(), *dtypes, inner=block[1], tiles=tiles)
     way = "_t" if transpose else ""
     name = f"cpu:{op}_{numbers.name}_b{stored[0]}x{stored[1]}{way}"
@@ -131,10 +134,10 @@ def _find_product(
 
 
 def _reach(columns: int, in_lines: bool) -> int:
-    """Sort numbers of columns into those that get the same plan."""
+    """Sort numbers of columns into those that get the same plan: one, a few to decode, more."""
     if in_lines and columns <= MOST_COLUMNS:
-        return 0
-    return 1 if is_few(columns) else 2
+        return 0 if columns == 1 else 1
+    return 2 if is_few(columns) else 3
 
 
 def find_sample(
