@@ -196,6 +196,12 @@ BAD = {
     "no shape yet": (lambda out: out.new_empty(0), ValueError, r"out has shape \[0\]"),
     "another device": (lambda out: out.to("meta"), ValueError, "out is on meta"),
     "sparse": (lambda out: out.to_sparse(), TypeError, "out has layout"),
+    "lazily negative": (
+        lambda out: torch.complex(out, out).conj().imag,
+        ValueError,
+        "out is a lazy view with torch's negative bit",
+    ),
+    "lazily conjugate": (lambda out: torch.complex(out, out).conj(), ValueError, "conjugate bit"),
 }
 
 

@@ -35,6 +35,17 @@ def fit_out(op: str, out: Tensor, shape: tuple[int, ...], first: Tensor) -> None
         )
 
 
+def plain(op: str, out: Tensor) -> None:
+    """Refuse a tensor whose memory holds something else than its elements."""
+    if out.is_neg() or out.is_conj():
+        bit = "negative" if out.is_neg() else "conjugate"
+        raise ValueError(
+            f"{op}: out is a lazy view with torch's {bit} bit, such as .conj().imag gives; only "
+            "tensors whose memory holds their own elements are allowed: give a tensor made with "
+            "torch.empty and copy it over"
+        )
+
+
 def apart(op: str, out: Tensor, operands: dict[str, Tensor | None]) -> None:
     """Refuse an output whose elements share memory with each other or with an operand."""
     if not _distinct(out):

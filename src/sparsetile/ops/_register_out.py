@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from sparsetile.ops._autograd import differentiates
-from sparsetile.ops._out import apart, fit_out
+from sparsetile.ops._out import apart, fit_out, plain
 from sparsetile.ops._register import (
     LIBRARY,
     SCHEMAS,
@@ -24,11 +24,13 @@ from sparsetile.ops._register import (
 
 def into(op: str, out: Tensor, *args: Any) -> Tensor:
     """Compute the product of that name into `out`, and return `out`."""
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        raise RuntimeError(
-            f"{op}: out was given inside a transform of torch.func, which would not see it "
-            "written; call without out there"
-        )
+    if not torch.compiler.is_compiling():
+        if torch._C._are_functorch_transforms_active():
+            raise RuntimeError(
+                f"{op}: out was given inside a transform of torch.func, which would not see it "
+                "written; call without out there"
+            )
+        plain(op, out)
     getattr(torch.ops.sparsetile, f"{op}_out").default(*args, out=out)
     return out
 
