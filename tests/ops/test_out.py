@@ -1,5 +1,6 @@
 """Products into a given tensor: the same numbers, in place, and refusals that say why."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -189,6 +190,14 @@ def test_columns_that_meet_are_refused():
         linear(both[:, :12], values, PATTERN, out=both[:, 11:19])
 
 
+def test_memory_shared_between_two_storages_is_refused():
+    memory = np.zeros(100, dtype=np.float32)
+    x, out = torch.from_numpy(memory[:60]).view(5, 12), torch.from_numpy(memory[59:99]).view(5, 8)
+    with pytest.raises(ValueError, match="out shares memory with x"):
+        linear(x, values_for(PATTERN), PATTERN, out=out)
+    linear(x, values_for(PATTERN), PATTERN, out=torch.from_numpy(memory[60:]).view(5, 8))
+
+
 BAD = {
     "a list": (lambda out: out.tolist(), TypeError, "out must be a torch.Tensor, got list"),
     "another dtype": (lambda out: out.double(), TypeError, "out is float64.*float32"),
@@ -259,6 +268,14 @@ def test_it_runs_in_inference_mode(on_reference, product):
     with torch.inference_mode():
         want = product(t)
         assert torch.equal(product(t, out=torch.empty_like(want)), want)
+
+
+def test_inference_tensors_are_written_only_in_inference_mode(product):
+    t = operands()
+    with torch.inference_mode():
+        out = torch.empty_like(product(t))
+    with pytest.raises(RuntimeError, match=r"out was made in torch.inference_mode.*clone"):
+        product(t, out=out)
 
 
 CASES = {

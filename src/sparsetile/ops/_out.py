@@ -36,7 +36,12 @@ def fit_out(op: str, out: Tensor, shape: tuple[int, ...], first: Tensor) -> None
 
 
 def plain(op: str, out: Tensor) -> None:
-    """Refuse a tensor whose memory holds something else than its elements."""
+    """Refuse a tensor that a kernel may not write to: an inference tensor, or a lazy view."""
+    if out.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            f"{op}: out was made in torch.inference_mode and is written outside of it; inference "
+            "tensors may be written only inside: call there, or give a clone() made outside"
+        )
     if out.is_neg() or out.is_conj():
         bit = "negative" if out.is_neg() else "conjugate"
         raise ValueError(
@@ -74,8 +79,6 @@ def _distinct(t: Tensor) -> bool:
 
 def _share(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors have memory in common; False only if surely not."""
-    if a.untyped_storage().data_ptr() != b.untyped_storage().data_ptr():
-        return False
     if a.numel() == 0 or b.numel() == 0:
         return False
     distance = b.data_ptr() - a.data_ptr()
