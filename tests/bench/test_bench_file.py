@@ -93,6 +93,13 @@ def test_a_file_of_something_else_is_refused_and_kept(tmp_path):
     assert path.read_text() == "a,b\n1,2\n"
 
 
+def test_an_empty_file_is_begun(tmp_path):
+    path = tmp_path / "a.csv"
+    path.touch()
+    File(path).add(rows())
+    assert len(File(path)) == 2
+
+
 def test_a_broken_line_is_named(tmp_path):
     path = tmp_path / "a.csv"
     File(path).add(rows())

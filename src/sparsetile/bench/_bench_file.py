@@ -74,11 +74,14 @@ def _read(path: Path) -> list[dict[str, Any]]:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             rows = list(reader)
+            names = reader.fieldnames  # within: of an empty file they are looked for again
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CommandError(
             f"--output {path}: cannot be read ({error}); name another file"
         ) from None
-    if tuple(reader.fieldnames or ()) != COLUMNS:
+    if names is None:  # an empty file holds nothing to lose
+        return []
+    if tuple(names) != COLUMNS:
         raise CommandError(
             f"--output {path}: is there, and its columns are not those of `sparsetile bench`; only "
             "such a file can be gone on with: name another file or move this one away"
