@@ -57,6 +57,7 @@ def test_the_command_has_help():
         (["bench", "gemm"], "op gemm"),
         (["bench", "linear", "--peers", "cuda"], "--peers cuda"),
         (["bench", "linear", "-o", "no/such/folder/a.csv"], "--output no/such/folder/a.csv"),
+        (["bench", "linear", "-o", "."], "--output .: is a folder"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(cli, monkeypatch, args, said):

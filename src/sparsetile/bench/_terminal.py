@@ -31,7 +31,12 @@ def writable(path: Path | None) -> None:
     """Refuse an output file before the work begins, not after it."""
     if path is None:
         return
-    if path.is_dir() or not path.parent.is_dir():
+    if path.is_dir():
+        raise CommandError(
+            f"--output {path}: is a folder; must be a file; name one in it, such as "
+            f"{path / 'out'}"
+        )
+    if not path.parent.is_dir():
         raise CommandError(
             f"--output {path}: must be a file in a folder that exists; make {path.parent} first"
         )
