@@ -93,7 +93,7 @@ def test_machines_are_told_apart(tmp_path):
     assert "### linear, float32, 4096×4096, 1 thread, Another\n" in text
 
 
-def test_without_peers_there_is_no_such_part(tmp_path):
-    rows = [row for row in bench_rows() if row["peer"] == "sparsetile"]
+def test_without_sparse_peers_there_is_no_such_part(tmp_path):
+    rows = [row for row in bench_rows() if row["peer"] in ("sparsetile", "torch-dense")]
     text = page(read_rows([write_rows(tmp_path / "out.csv", rows)]), ["out.csv"])
     assert "Against other libraries" not in text

@@ -132,6 +132,13 @@ def test_without_a_measured_peak_there_is_no_roofline(tmp_path):
     assert kinds == KINDS - {"roofline"}
 
 
+def test_without_sparse_peers_there_is_no_picture_of_them(tmp_path):
+    rows = [row for row in bench_rows(**SMALL) if row["peer"] in ("sparsetile", "torch-dense")]
+    (tmp_path / "drawn").mkdir()
+    written = plot(rows_of(tmp_path, rows), tmp_path / "drawn")
+    assert {path.name.partition("-")[0] for path in written} == KINDS - {"peers"}
+
+
 def test_peers_show_mean_range_and_reasons(rows):
     bars = {(bar["n"], bar["peer"]): bar for bar in _plot_peers.peer_numbers(rows)}
     bsr = bars[64, "torch-bsr"]

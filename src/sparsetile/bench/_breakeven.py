@@ -168,6 +168,11 @@ def best_peer(rows: Sequence[Row]) -> list[float]:
     return list(cells.values())
 
 
+def has_sparse_peers(rows: Iterable[Row]) -> bool:
+    """Whether any sparse library but ours was asked, even if it cannot do a single cell."""
+    return any(row.peer not in (OWN, DENSE, DENSE_BF16) for row in rows)
+
+
 def geometric_mean(ratios: Sequence[float]) -> float:
     """The mean that treats twice as fast and half as fast alike.
 

@@ -8,6 +8,7 @@ from sparsetile.bench._breakeven import (
     best_peer,
     crossing,
     geometric_mean,
+    has_sparse_peers,
     lost,
     outcome,
     ratio_text,
@@ -66,7 +67,7 @@ def page(rows: Sequence[Row], files: Sequence[str], pictures: str = "") -> str:
         f"## Times faster than dense\n\n{_RATIOS}",
         *(_ratio_part(s, part, settings, pictures) for s, part in settings.items()),
     ]
-    if any(against(part) for part in settings.values()):
+    if has_sparse_peers(row for part in settings.values() for row in part):
         parts.append(f"## Against other libraries\n\n{_PEERS}\n\n{_peer_table(settings)}")
     parts.append(_method(kept, files))
     return "\n\n".join(parts) + "\n"

@@ -8,7 +8,7 @@ from sparsetile.bench import _plot_heat as heat
 from sparsetile.bench import _plot_peers as peers
 from sparsetile.bench import _plot_roofline as roofline
 from sparsetile.bench import _plot_speed as speed
-from sparsetile.bench._breakeven import against
+from sparsetile.bench._breakeven import has_sparse_peers
 from sparsetile.bench._plot_rows import Row, Setting, by_setting, file_name
 from sparsetile.bench._plot_style import keep, on_white, save_svg
 
@@ -73,6 +73,6 @@ def _kinds(rows: Sequence[Row]) -> dict[str, tuple[Figure, Sequence[str], Number
             roofline.COLUMNS,
             roofline.roofline_numbers,
         )
-    if against(rows):
+    if has_sparse_peers(rows):
         kinds["peers"] = (peers.peer_figure, peers.COLUMNS, peers.peer_numbers)
     return kinds

@@ -94,9 +94,10 @@ def _draw(ax: Any, place: int, bar: dict[str, Any]) -> None:
     ax.plot([least, most], [place, place], color=INK, linewidth=1.0)
     ax.plot([least, most], [place, place], "|", color=INK, markersize=6)
     some = "" if bar["cells"] == bar["of"] else f" ({bar['cells']} of {bar['of']} cells)"
+    digits = 0 if mean >= 10 else 1 if mean >= 1 else 2
     ax.annotate(
-        f"{mean:.2g}×{some}", (max(most, 1.0), place), (6, 0), textcoords="offset points",
-        va="center", fontsize=8.5,
+        f"{mean:.{digits}f}×{some}", (max(most, 1.0), place), (6, 0), va="center", fontsize=8.5,
+        textcoords="offset points",
     )  # fmt: skip
 
 
@@ -107,7 +108,7 @@ def _widths(axes: Sequence[Any], bars: Sequence[dict[str, Any]]) -> None:
     step = 1 if log2(ends[1] / ends[0]) < 6 else 2
     ticks = [2.0**p for p in range(-14, 16, step) if ends[0] <= 2.0**p <= high * 1.5]
     for ax in axes:
-        ax.set_xticks(ticks, [f"{t:g}×" for t in ticks])
+        ax.set_xticks(ticks, [f"{t:g}×" for t in ticks], fontsize=9)
         ax.minorticks_off()
         ax.set_xlim(*ends)
         ax.axvspan(ends[0], 1.0, color=LOSS, alpha=0.09, linewidth=0)

@@ -16,7 +16,7 @@ COLUMNS = (
     "peer", "n", "r", "c", "density", "flops_per_byte", "gflops", "peak_fraction", "bound",
 )  # fmt: skip
 _MARKS = "osD^vPX*"
-_LEVELS = {"memory": ("from memory", "-"), "l3": ("from L3", "--"), "l2": ("from L2", ":")}
+_FROM = {"memory": (("memory",), "-"), "caches": (("l2", "l3"), "--")}  # bounds, and dashes
 
 
 def has_roofline(rows: Sequence[Row]) -> bool:
@@ -102,14 +102,15 @@ def _roof(ax: Any, ours: Sequence[Row], peak: float) -> None:
     bottom, top = ax.get_ylim()
     left, bottom = min(left, right / 32), min(bottom, peak / 8)
     corners = []
-    for level, (name, dashes) in _LEVELS.items():
-        bytes_per_ns = [row.gflops / intensity(row) for row in ours if row.bound == level]
+    for name, (levels, dashes) in _FROM.items():
+        bytes_per_ns = [row.gflops / intensity(row) for row in ours if row.bound in levels]
         if bytes_per_ns:
             fastest = max(bytes_per_ns)
             corners.append(peak / fastest)
             ax.plot(
                 [bottom / fastest / 4, corners[-1]], [bottom / 4, peak], dashes, color=INK,
-                linewidth=1.3, label=f"{name}, {fastest:.0f} GB/s seen", scalex=False, scaley=False,
+                linewidth=1.3, label=f"from {name}, {fastest:.0f} GB/s seen",
+                scalex=False, scaley=False,
             )  # fmt: skip
     ax.plot([min(corners, default=left), right], [peak, peak], color=INK, linewidth=1.3)
     ax.annotate(
