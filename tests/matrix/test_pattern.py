@@ -1,7 +1,9 @@
 import copy
 import gc
 import io
+import os
 import pickle
+import signal
 import weakref
 
 import numpy as np
@@ -23,6 +25,22 @@ def test_indices_are_int32_whatever_was_given():
         p = Pattern((4, 6), (2, 3), kind([0, 1, 3]), kind([1, 0, 1]))
         assert (p.crow_indices.dtype, p.col_indices.dtype) == (torch.int32, torch.int32)
         assert places(p) == [(0, 1), (1, 0), (1, 1)]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_forked_child_makes_patterns_after_the_parent_used_threads():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.randn(10**6).exp()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)  # ends the child, should it hang
+        p = random_pattern(100, 100, blocksize=1, density=0.5, seed=0)
+        os._exit(0 if p.T.nnzb == p.nnzb == 5000 else 1)
+    torch.set_num_threads(threads)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_later_writes_to_the_arguments_do_not_reach_the_pattern():

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -147,7 +148,7 @@ class Pattern:
             (self.shape[1], self.shape[0]),
             (self.blocksize[1], self.blocksize[0]),
             offsets_of(self.col_indices, self.grid[1]),
-            self.row_indices[self.transpose_permutation],
+            self.row_indices.index_select(0, self.transpose_permutation),
         )
         # Weak, so that the pair is no reference cycle and is freed at once.
         flipped.__dict__["_transpose_of"] = weakref.ref(self)
@@ -264,5 +265,9 @@ class Pattern:
 
 def _rows(crow: Int[Tensor, " mb1"], nnzb: int) -> Int[Tensor, " nnzb"]:
     """Spell out the block row of each block."""
+    if crow.device.type == "cpu":
+        # torch enters its threads here however few the blocks; in a forked child they are dead
+        each = np.arange(len(crow) - 1, dtype=np.int32)
+        return torch.from_numpy(each.repeat(np.diff(crow.detach().numpy())))
     rows = torch.arange(len(crow) - 1, dtype=torch.int32, device=crow.device)
     return rows.repeat_interleave(crow.diff(), output_size=nnzb)
