@@ -33,8 +33,7 @@ def writable(path: Path | None) -> None:
         return
     if path.is_dir():
         raise CommandError(
-            f"--output {path}: is a folder; must be a file; name one in it, such as "
-            f"{path / 'out'}"
+            f"--output {path}: is a folder; must be a file; name one in it, such as {path / 'out'}"
         )
     if not path.parent.is_dir():
         raise CommandError(
