@@ -46,6 +46,11 @@ class TensorMemo(Generic[T]):
             self._forget()
         return made
 
+    def forget_dead(self) -> None:
+        """Drop what was made of tensors that are gone."""
+        with self._lock:
+            self._forget()
+
     def _forget(self) -> None:
         """Drop what can never be asked for again, then the oldest past the bound."""
         for key in [key for key, entry in self._kept.items() if not entry.alive()]:

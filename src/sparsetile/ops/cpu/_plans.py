@@ -52,6 +52,7 @@ class _Recent(NamedTuple):
 # In front of the memo, which asks more: one entry for each way that a pattern is used.
 _recent: dict[object, _Recent] = {}
 _MOST_RECENT = 1024
+_gone: list[object] = []  # entries whose tensors went since the last product
 
 
 def find_product(
@@ -69,6 +70,10 @@ def find_product(
 
     ``in_lines`` tells that columns are contiguous, those of the result too.
     """
+    if _gone:
+        _gone.clear()
+        for memo in (_products, _samples, _indexes):
+            memo.forget_dead()
     reach, stored = _reach(columns, in_lines), values.dtype
     key = (id(crow), id(col), values.shape, dtype, stored, shape, transpose, reach, op)
     recent = _recent.get(key)
@@ -89,6 +94,7 @@ def find_product(
 
         def forget(_: object) -> None:
             _recent.pop(key, None)
+            _gone.append(key)
 
         _recent[key] = _Recent(weakref.ref(crow, forget), weakref.ref(col, forget), versions, found)
     return found
