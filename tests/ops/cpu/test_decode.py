@@ -37,6 +37,7 @@ def pattern_with_empty_rows(m, k, block, density=0.3):
         mask[torch.arange(m) // block[0] % 3 == 1] = False
     return st.pattern_of(mask, block)
 
+
 # Instruction sets of the processor up to the one in use: kernels are compiled for no other.
 _used, _able = instruction_sets()
 RUN = set(_able[: _able.index(_used) + 1])
