@@ -62,13 +62,16 @@ def linear(
     """Compute x[n, k] · Wᵀ + bias -> y[n, m], or x[n, m] · W + bias -> y[n, k] if ``transpose``."""
     n = x.shape[0]
     y = out if out is not None and 1 in out.stride() else x.new_empty(n, shape[transpose])
-    lines = x.stride(1) == 1 and y.stride(1) == 1
-    plan, name = find_product("linear", values, crow, col, x.dtype, shape, transpose, n, lines)
+    lines = x.stride(1) == 1 and (out is None or y.stride(1) == 1)
+    plan, name, ragged = find_product(
+        "linear", values, crow, col, x.dtype, shape, transpose, n, lines
+    )
     if plan is None:
         y.zero_() if bias is None else y.copy_(bias)
         y.copy_(activate(y, activation))
     elif y.numel():
-        values = without_padding(values, crow, col, shape, columns=not transpose)
+        if ragged or not values.is_contiguous():
+            values = without_padding(values, crow, col, shape, columns=not transpose)
         if isinstance(plan, DecodePlan):
             plan.multiply(values, x, y, bias, activation)
         else:
@@ -89,11 +92,14 @@ def spmm(
     """Compute W · x[B, k, n] -> y[B, m, n], or Wᵀ · x[B, m, n] -> y[B, k, n] if ``transpose``."""
     size = (x.shape[0], shape[transpose], x.shape[2])
     y = out if out is not None and 1 in out.stride()[1:] else x.new_empty(size)
-    plan, name = find_product("spmm", values, crow, col, x.dtype, shape, transpose, size[2], False)
+    plan, name, ragged = find_product(
+        "spmm", values, crow, col, x.dtype, shape, transpose, size[2], False
+    )
     if plan is None:
         y.zero_()
     elif y.numel():
-        values = without_padding(values, crow, col, shape, columns=not transpose)
+        if ragged or not values.is_contiguous():
+            values = without_padding(values, crow, col, shape, columns=not transpose)
         assert not isinstance(plan, DecodePlan)  # its operands come in lines
         plan.multiply(values, Dense.of(x), Dense.of(y), None, "")
     _dispatch.ran(name)

@@ -1,5 +1,6 @@
 """The plan of a product with few columns."""
 
+import struct
 from dataclasses import replace
 from threading import Lock
 from typing import NamedTuple
@@ -19,7 +20,12 @@ from sparsetile.ops.cpu._threads import run, thread_count
 
 MOST_COLUMNS = 15
 _MOST_PREPARED = 64
-_X, _Y, _OWN, _VALUES, _BIAS = LAYOUT.slots("x", "y", "own", "values", "bias")
+# The addresses of a call lie side by side: one write sets them all.
+_ADDRESSES = struct.Struct("5q")
+_FIRST = 8 * LAYOUT.slots("x")[0]
+assert [8 * slot - _FIRST for slot in LAYOUT.slots("x", "y", "own", "values", "bias")] == [
+    *range(0, _ADDRESSES.size, 8)
+]
 _AHEAD = 8192  # bytes of values asked for ahead where they do not fit the second cache
 # Density of single numbers from which on a bit for each pays: spread as pairs, spread as they are
 # loaded, or afterwards.
@@ -70,13 +76,10 @@ class DecodePlan:
             prepared = self._prepare(*key)
         worker, template, own_bytes = prepared
         call = type(template).from_buffer_copy(template)
-        if bias is not None:
-            bias = bias.contiguous()
-            call[_BIAS] = bias.data_ptr()
-        call[_X] = x.data_ptr()
-        call[_Y] = y.data_ptr()
-        call[_VALUES] = values.data_ptr()
-        call[_OWN] = scratch("decode", own_bytes)
+        bias = self._no_bias if bias is None else bias.contiguous()
+        own = scratch("decode", own_bytes)
+        addresses = (x.data_ptr(), y.data_ptr(), own, values.data_ptr(), bias.data_ptr())
+        _ADDRESSES.pack_into(call, _FIRST, *addresses)
         run(worker, call, threads)
 
     def _prepare(
@@ -114,7 +117,6 @@ class DecodePlan:
             x_stride=x_step * numbers.x.size,
             y_stride=y_step * numbers.y.size,
             own_bytes=own_bytes,
-            bias=self._no_bias.data_ptr(),
             crow=self.index.crow.data_ptr(),
             col=col.data_ptr(),
             bounds=self.index.bounds(tasks).data_ptr(),

@@ -38,6 +38,7 @@ class Found(NamedTuple):
 
     plan: ProductPlan | DecodePlan | None
     name: str
+    ragged: bool  # blocks hold padding that the product meets
 
 
 class _Recent(NamedTuple):
@@ -120,7 +121,7 @@ def _find_product(
     way = "_t" if transpose else ""
     name = f"cpu:{op}_{numbers.name}_b{stored[0]}x{stored[1]}{way}"
     if len(col) == 0:
-        return Found(None, f"{name}/empty")
+        return Found(None, f"{name}/empty", False)
     rows = _ROWS_OF_TRANSPOSE if transpose else _ROWS
     sliced = block[0] < rows and block[1] <= _INNER
 
@@ -136,7 +137,7 @@ def _find_product(
 
     kind = "decode" if decode else "few" if sliced and is_few(columns) else ""
     plan = _products.get((crow, col), (stored, shape, transpose, dtypes, kind), make)
-    return Found(plan, f"{name}/{_kind(plan)}")
+    return Found(plan, f"{name}/{_kind(plan)}", matrix[1] % block[1] != 0)
 
 
 def _reach(columns: int, in_lines: bool) -> int:

@@ -17,10 +17,9 @@ LAYOUT = Layout(
     integers=INTEGERS + "k_block k_blocks chunks chunk_rows",
     pointers=POINTERS + "table lengths rows index stream",
 )
-# How far ahead blocks are asked for: bytes of packed ones, steps of slots, bytes of coming rows.
+# How far ahead blocks are asked for: bytes of packed ones, steps of slots.
 _BYTES_AHEAD = 512
 _STEPS_AHEAD = 16
-_ROW_AHEAD = 192
 
 
 def how_read(block: tuple[int, int], transposed: bool, numbers: Numbers) -> str:
@@ -179,7 +178,7 @@ class SlicedKernel(TileKernel):
             for target in self._targets(f, stage, rows, following):
                 for line in range(0, height * self.row_bytes, 64):
                     f.prefetch(f.at(target, line), write=True)
-            reader = self._reader(f, slices.index, following, stream, values)
+            reader = self._reader(f, slices.index, following, lengths, stream, values)
             with f.loop(0, length, carry=[*slices.values, *sums]) as loop:
                 index, here, *sums = loop.values
                 blocks, here = reader(loop.index, here)
@@ -204,7 +203,13 @@ class SlicedKernel(TileKernel):
         ]
 
     def _reader(
-        self, f: Function, slice_: Value, following: Value, stream: Value, values: Value
+        self,
+        f: Function,
+        slice_: Value,
+        following: Value,
+        lengths: Value,
+        stream: Value,
+        values: Value,
     ) -> Callable[[Value, Value], tuple[list[Value], Value]]:
         """Prepare a slice; return what emits a step's S blocks and the next place of the stream."""
         size, S = self.block_bytes, self.slice_rows
@@ -233,9 +238,10 @@ class SlicedKernel(TileKernel):
 
         rows, coming = firsts(slice_), firsts(following)
         if size < 64:
-            for row in coming:
-                for line in range(0, _ROW_AHEAD, 64):
-                    f.prefetch(f.at(row, line))
+            run = f.mul(f.load_index(lengths, following), size)
+            with f.loop(0, f.add(run, 63), 64) as lines:
+                for row in coming:
+                    f.prefetch(f.at(row, lines.index))
 
         def by_rows(step: Value, here: Value) -> tuple[list[Value], Value]:
             offset = f.mul(step, size)
