@@ -60,7 +60,7 @@ def linear(
     out: Tensor | None = None,
 ) -> Tensor:
     """Compute x[n, k] · Wᵀ + bias -> y[n, m], or x[n, m] · W + bias -> y[n, k] if ``transpose``."""
-    n = x.shape[0]
+    n = x.size(0)
     y = out if out is not None and 1 in out.stride() else x.new_empty(n, shape[transpose])
     lines = x.stride(1) == 1 and (out is None or y.stride(1) == 1)
     plan, name, ragged = find_product(

@@ -68,7 +68,7 @@ class DecodePlan:
         self, values: Tensor, x: Tensor, y: Tensor, bias: Tensor | None, activation: str = ""
     ) -> None:
         """Compute y[n, m] = activation(x[n, k] · Wᵀ + bias); lines of x and y are contiguous."""
-        columns = x.shape[0]
+        columns = x.size(0)
         threads = thread_count(self._stored * columns)
         key = (columns, x.stride(0), y.stride(0), activation, threads)
         prepared = self._prepared.get(key)

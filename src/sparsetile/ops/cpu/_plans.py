@@ -75,7 +75,12 @@ def find_product(
         _gone.clear()
         for memo in (_products, _samples, _indexes):
             memo.forget_dead()
-    reach, stored = _reach(columns, in_lines), values.dtype
+    # sorts numbers of columns into those that get the same plan: one, a few to decode, more
+    if in_lines and columns <= MOST_COLUMNS:
+        reach = 0 if columns == 1 else 1
+    else:
+        reach = 2 if is_few(columns) else 3
+    stored = values.dtype
     key = (id(crow), id(col), values.shape, dtype, stored, shape, transpose, reach, op)
     recent = _recent.get(key)
     if (
@@ -138,13 +143,6 @@ def _find_product(
     kind = "decode" if decode else "few" if sliced and is_few(columns) else ""
     plan = _products.get((crow, col), (stored, shape, transpose, dtypes, kind), make)
     return Found(plan, f"{name}/{_kind(plan)}", matrix[1] % block[1] != 0)
-
-
-def _reach(columns: int, in_lines: bool) -> int:
-    """Sort numbers of columns into those that get the same plan: one, a few to decode, more."""
-    if in_lines and columns <= MOST_COLUMNS:
-        return 0 if columns == 1 else 1
-    return 2 if is_few(columns) else 3
 
 
 def find_sample(
