@@ -99,6 +99,7 @@ def test_what_is_no_benchmark_is_refused(tmp_path, content, says):
     [
         ({"density": "half"}, "line 2: density is 'half'; it must be a number"),
         ({"n": "6.5"}, "line 2: n is '6.5'; it must be a whole number"),
+        ({"dense_ratio": "inf"}, "line 2: dense_ratio is 'inf'; it must be a number of 0 or more"),
         ({"density": 0}, "line 2: .*density 0, .*above 0"),
         ({"density": 1.5}, "line 2: .*at most 1"),
         ({"r": 0}, "line 2: .*block 0×4"),

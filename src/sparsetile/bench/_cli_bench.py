@@ -76,7 +76,8 @@ def bench(
     if output is not None and len(file):
         print(output)
     if stopped:
-        done = f"; what is done is in {output}, and the same command goes on" if output else ""
+        kept = output is not None and len(file)
+        done = f"; what is done is in {output}, and the same command goes on" if kept else ""
         warn(f"stopped{done}")
         raise typer.Exit(STOPPED)
     bad = [row for row in sweep.rows if row["peer"] == OWN and went_wrong(row["verdict"])]

@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from math import isnan, nan
+from math import inf, isnan, nan
 from pathlib import Path
 from typing import TypeVar
 
@@ -228,7 +228,7 @@ def _row(path: Path, number: int, line: dict[str, str]) -> Row:
         try:
             values[field.name] = _read(field.name, field.type, text)
         except (TypeError, ValueError):
-            kind = "whole number" if field.type is int else "number"
+            kind = "whole number" if field.type is int else "number of 0 or more"
             raise CommandError(
                 f"{path}, line {number}: {field.name} is {text or 'empty'!r}; it must be a {kind}; "
                 "mend or remove that line and run `sparsetile bench` again to fill the gap"
@@ -253,7 +253,12 @@ def _read(name: str, kind: object, text: str | None) -> str | int | float:
         raise ValueError(name)
     if not text and name in _OPTIONAL:
         return _OPTIONAL[name]
-    return int(text) if kind is int else float(text) if kind is float else text
+    if kind is float:
+        number = float(text)
+        if not 0 <= number < inf:  # times, rates and ratios
+            raise ValueError(name)
+        return number
+    return int(text) if kind is int else text
 
 
 def _place(row: Row) -> tuple[object, ...]:
