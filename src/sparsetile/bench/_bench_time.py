@@ -14,7 +14,7 @@ import torch
 from sparsetile.bench._bench_case import CannotError, Case, Operands, difference, tolerance
 from sparsetile.bench._busy import Neighbours, busy_warning
 from sparsetile.bench._measure import interleave
-from sparsetile.bench._peers import DENSE, DENSE_BF16, Call, prepare
+from sparsetile.bench._peers import DENSE, DENSE_BF16, OWN, Call, prepare
 
 WRONG = "wrong result"
 _SAMPLE = 5e-4  # seconds that one timing should take at least
@@ -147,7 +147,8 @@ def _groups(
     rounds = (_FEW, _ROUNDS[1]) if DENSE in slow else _ROUNDS
     groups = [(quick, rounds)] if len(quick) > 1 or slow <= {DENSE} else []
     for name in sorted(slow - {DENSE}):
-        groups.append(({DENSE: calls[DENSE], name: calls[name]}, (1, _ROUNDS[0])))
+        least = _FEW if name == OWN else 1  # one round alone would decide nothing
+        groups.append(({DENSE: calls[DENSE], name: calls[name]}, (least, _ROUNDS[0])))
     return groups
 
 

@@ -31,19 +31,20 @@ _INTRO = """# When does sparse win?
 
 A sparse product skips work, but each stored value costs more than a dense one. So there is a
 **break-even density**: below it sparse is faster than torch's dense product of the same dtype,
-above it dense is. Every number on this page was measured, the losses too: they are **bold and end
-in ✗**. A ratio that ends in ≈ is too close to 1 for the noise of that run. How it was measured
-stands [at the end](#how-it-was-measured)."""
+above it dense is. Every ratio on this page was measured, the losses too: they are **bold and end in
+✗**. A ratio that ends in ≈ is too close to 1 for the noise of that run. A cell is one block, density
+and number of rows, n. How it was measured stands [at the end](#how-it-was-measured)."""
 
 _BREAK_EVEN = """Sparse wins below the density in the table, which lies on a straight line between
 the two measured densities beside it, both axes logarithmic. `all`: it loses at no density, 1
 included. `> 1/2`: it does not lose up to 1/2, the highest density measured. **< 1/32 ✗**: it loses
-even at 1/32, the lowest."""
+even at 1/32, the lowest. A cell within the noise counts as equal to dense."""
 
 _RATIOS = "The time of torch's dense product over ours, in the same rounds; columns are densities."
 
 _PEERS = """Our speed-up over dense, divided by that of the other library, in every cell that it can
-do. `best sparse` takes each cell's fastest sparse library."""
+do. `best sparse` takes each cell's fastest sparse library. A least ratio to dense below 1 may be a
+cell that the tables above mark ≈."""
 
 
 def page(rows: Sequence[Row], files: Sequence[str], pictures: str = "") -> str:

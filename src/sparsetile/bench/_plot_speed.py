@@ -95,7 +95,8 @@ def scales(axes: Sequence[Any], points: Sequence[tuple[float, float]]) -> None:
             "dense wins", (0, 1), (5, -3), xycoords=("axes fraction", "data"), va="top",
             textcoords="offset points", color=LOSS, fontsize=8.5,
         )  # fmt: skip
-        ax.label_outer()
+        if len(axes) > 1:
+            ax.label_outer()
 
 
 def _apart(densities: Sequence[float]) -> list[float]:
