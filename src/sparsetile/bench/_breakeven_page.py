@@ -31,9 +31,9 @@ _INTRO = """# When does sparse win?
 
 A sparse product skips work, but each stored value costs more than a dense one. So there is a
 **break-even density**: below it sparse is faster than torch's dense product of the same dtype,
-above it dense is. Every ratio on this page was measured, the losses too: they are **bold and end in
-✗**. A ratio that ends in ≈ is too close to 1 for the noise of that run. A cell is one block, density
-and number of rows, n. How it was measured stands [at the end](#how-it-was-measured)."""
+above it dense is. Every ratio on this page was measured, the losses too: they are **bold and end
+in ✗**. A ratio that ends in ≈ is too close to 1 for the noise of that run. A *cell* is one block,
+density and number of rows, n. How it was measured stands [at the end](#how-it-was-measured)."""
 
 _BREAK_EVEN = """Sparse wins below the density in the table, which lies on a straight line between
 the two measured densities beside it, both axes logarithmic. `all`: it loses at no density, 1
