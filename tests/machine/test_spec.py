@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from sparsetile.machine import Machine, preset, presets
+from sparsetile.machine import MachineSpec, preset, presets
 
 BOW, MK2 = preset("bow-ipu"), preset("mk2-ipu")
 
@@ -69,4 +69,4 @@ def test_unknown_dtype_lists_the_known_ones():
 
 def test_machine_takes_no_positional_figures():
     with pytest.raises(TypeError):
-        Machine("small", 4)
+        MachineSpec("small", 4)

@@ -7,7 +7,7 @@ _FORMATS = ("float16", "float16/float32", "float32")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Machine:
+class MachineSpec:
     """A bulk-synchronous machine: tiles with memory of their own, joined by an exchange.
 
     A tile computes on what lies in its own memory; between two computations all tiles exchange
@@ -25,13 +25,16 @@ class Machine:
         flops_mixed: The same with float16 inputs and float32 sums.
         flops_float32: The same with float32 inputs and float32 sums.
         workers: Hardware threads of a tile, which take turns.
-        tiles_per_bus: Neighbouring tiles that share one exchange bus.
+        tiles_per_bus: Neighbouring tiles that share one exchange bus. When all of them receive the
+            same data, each receives at that many times the rate.
+        sync_cycles: Cycles that all tiles wait for each other before a superstep.
+        exchange_cycles: Cycles that an exchange takes beside moving bytes, such as its latency.
 
     Raises:
         ValueError: If a figure is not positive or a count is not a whole number.
 
     Examples:
-        >>> small = Machine(
+        >>> small = MachineSpec(
         ...     name="small", tiles=4, memory_per_tile=1024, clock_hz=1e9,
         ...     exchange_bytes_per_cycle=4, memory_bytes_per_cycle=16,
         ...     flops_float16=64, flops_mixed=32, flops_float32=16,
@@ -53,6 +56,8 @@ class Machine:
     flops_float32: int
     workers: int = 1
     tiles_per_bus: int = 1
+    sync_cycles: int = 0
+    exchange_cycles: int = 0
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -139,7 +144,7 @@ def presets() -> tuple[str, ...]:
     return tuple(_PRESETS)
 
 
-def preset(name: str) -> Machine:
+def preset(name: str) -> MachineSpec:
     """A machine that comes with the library.
 
     The figures are those PopSparse was measured with and its planner was written for: 1,472 tiles
@@ -165,13 +170,13 @@ def preset(name: str) -> Machine:
     if name not in _PRESETS:
         raise ValueError(
             f"no machine is called {name!r}; there are {', '.join(_PRESETS)}: "
-            f"choose one, or describe another with Machine(...)"
+            f"choose one, or describe another with MachineSpec(...)"
         )
     return _PRESETS[name]
 
 
-def _ipu(name: str, clock_hz: float) -> Machine:
-    return Machine(
+def _ipu(name: str, clock_hz: float) -> MachineSpec:
+    return MachineSpec(
         name=name,
         tiles=1472,
         memory_per_tile=624 * 1024,

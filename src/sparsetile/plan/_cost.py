@@ -1,0 +1,43 @@
+"""What a product costs, phase by phase."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Term:
+    """One phase of a product.
+
+    Attributes:
+        name: What it is called, as PopSparse's planner prints it.
+        cycles: Cycles of the busiest tile.
+        bytes: Temporary memory of one tile in this phase.
+    """
+
+    name: str
+    cycles: float
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The phases of a product, in order.
+
+    Attributes:
+        terms: The phases.
+
+    Examples:
+        >>> Cost((Term("Distribution compute", 100.0, 64), Term("Reduction or cast", 20.0))).cycles
+        120.0
+    """
+
+    terms: tuple[Term, ...]
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of all phases, one after the other."""
+        return sum(term.cycles for term in self.terms)
+
+    @property
+    def bytes(self) -> int:
+        """Most temporary memory that one tile needs at once."""
+        return max((term.bytes for term in self.terms), default=0)

@@ -1,0 +1,1 @@
+"""The dense products that sparse ones are compared with."""

@@ -1,0 +1,1 @@
+"""Products with a pattern that changes under a plan made once."""

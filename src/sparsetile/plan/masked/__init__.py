@@ -1,0 +1,1 @@
+"""Products and softmax with a mask of blocks, for sparse attention."""

@@ -1,0 +1,1 @@
+"""Products with a pattern known when planning."""

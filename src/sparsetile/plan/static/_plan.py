@@ -1,0 +1,43 @@
+"""What the static planner decides: columns of X, bands of W, and tiles."""
+
+from dataclasses import dataclass
+
+from sparsetile.machine import MachineSpec
+from sparsetile.matrix import Pattern
+from sparsetile.plan._cost import Cost
+
+
+@dataclass(frozen=True)
+class StaticPlan:
+    """How a product with a fixed pattern is cut over tiles (PopSparse, static).
+
+    The columns of the dense operand are cut into equal intervals, the block columns of the sparse
+    one into bands of about equal non-zeros. Each interval has tiles of its own; among them, each
+    band has tiles in proportion to its non-zeros, and its blocks are dealt to them row by row.
+
+    Attributes:
+        machine: The machine.
+        pattern: The stored blocks of the sparse operand, m×k.
+        n: Columns of the dense operand.
+        dtype: `"float16"` or `"float32"`, of operands, partial sums and result.
+        preprocess: Whether rows and columns are permuted before they are cut.
+        column_starts: First column of each interval, and the end of the last (n rounded up to
+            the vector width); `[splits + 1]`.
+        split_tiles: First tile of each interval, and the end of the last; `[splits + 1]`.
+        band_starts: First block column of each band, in permuted order, and the end of the last;
+            `[bands + 1]`.
+        band_tiles: For each interval, the first tile of each band and the end of the last;
+            `[splits][bands + 1]`.
+        cost: What the planner expects.
+    """
+
+    machine: MachineSpec
+    pattern: Pattern
+    n: int
+    dtype: str
+    preprocess: bool
+    column_starts: tuple[int, ...]
+    split_tiles: tuple[int, ...]
+    band_starts: tuple[int, ...]
+    band_tiles: tuple[tuple[int, ...], ...]
+    cost: Cost
