@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, fields
 
 _FORMATS = ("float16", "float16/float32", "float32")
+_MAY_BE_ZERO = ("sync_cycles", "exchange_cycles")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +65,17 @@ class MachineSpec:
             raise ValueError("machine has no name; give a name that is not empty")
         for field in fields(self):
             value = getattr(self, field.name)
+            least = 0 if field.name in _MAY_BE_ZERO else 1
             if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
                 raise ValueError(
                     f"{field.name} of machine {self.name!r} is {value!r}; "
-                    f"it counts things: give an int of 1 or more"
+                    f"it counts things: give an int of {least} or more"
                 )
-            if field.type is not str and not 0 < value < math.inf:
+            if field.type is not str and not (0 < value < math.inf or value == least == 0):
                 raise ValueError(
-                    f"{field.name} of machine {self.name!r} is {value!r}; "
-                    f"it must be positive and finite: give what one machine has"
+                    f"{field.name} of machine {self.name!r} is {value!r}; it must be "
+                    f"{'0 or more' if least == 0 else 'positive'} and finite: "
+                    f"give what one machine has"
                 )
         if self.tiles % self.tiles_per_bus:
             raise ValueError(
