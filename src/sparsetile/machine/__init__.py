@@ -1,5 +1,8 @@
 """A machine of tiles, each with memory of its own; knows neither sparsity nor torch."""
 
+from sparsetile.machine._mapping import even_counts
+from sparsetile.machine._memory import OutOfTileMemory
+from sparsetile.machine._profile import Phase, Profile
 from sparsetile.machine._program import (
     Branch,
     Codelet,
@@ -12,6 +15,7 @@ from sparsetile.machine._program import (
     Step,
     Variable,
 )
+from sparsetile.machine._run import Result, check_memory, run
 from sparsetile.machine._spec import MachineSpec, preset, presets
 
 __all__ = [
@@ -22,10 +26,17 @@ __all__ = [
     "Exchange",
     "MachineSpec",
     "Memory",
+    "OutOfTileMemory",
+    "Phase",
+    "Profile",
     "Program",
     "Repeat",
+    "Result",
     "Step",
     "Variable",
+    "check_memory",
+    "even_counts",
     "preset",
     "presets",
+    "run",
 ]

@@ -30,6 +30,7 @@ class MachineSpec:
             same data, each receives at that many times the rate.
         sync_cycles: Cycles that all tiles wait for each other before a superstep.
         exchange_cycles: Cycles that an exchange takes beside moving bytes, such as its latency.
+        exchange_atom: Bytes that the exchange moves at least; runs are rounded up to whole atoms.
 
     Raises:
         ValueError: If a figure is not positive or a count is not a whole number.
@@ -59,6 +60,7 @@ class MachineSpec:
     tiles_per_bus: int = 1
     sync_cycles: int = 0
     exchange_cycles: int = 0
+    exchange_atom: int = 4
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -1,0 +1,83 @@
+"""Runs of elements moved between flat arrays, without a loop over the runs."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from jaxtyping import Int64
+
+Runs: TypeAlias = Int64[np.ndarray, " runs"]
+
+# Bytes of temporaries at a time, and how many lengths are worth a call each.
+_CHUNK = 64 << 20
+_LENGTHS = 64
+
+
+def move(
+    source: npt.NDArray[np.generic],
+    target: npt.NDArray[np.generic],
+    source_start: Runs,
+    target_start: Runs,
+    length: Runs,
+) -> None:
+    """Copy runs of `source` to where they go in `target`, another array of the same dtype."""
+    for runs, size in _equal(length):
+        if size:
+            _windows(source, target, source_start[runs], target_start[runs], size)
+        else:
+            ends = np.cumsum(length[runs])
+            _expanded(source, target, source_start[runs], target_start[runs], ends)
+
+
+def _equal(length: Runs) -> Iterator[tuple[slice | npt.NDArray[np.int64], int]]:
+    """Runs of one length each, with that length; or 0 with a bounded part of mixed ones."""
+    if not length.size:
+        return
+    lengths = np.unique(length)
+    if len(lengths) == 1:
+        if lengths[0]:
+            yield slice(None), int(lengths[0])
+    elif len(lengths) <= _LENGTHS:
+        order = np.argsort(length, kind="stable")
+        ends = np.searchsorted(length[order], lengths, side="right")
+        for size, begin, end in zip(lengths, [0, *ends[:-1]], ends, strict=True):
+            if size:
+                yield order[begin:end], int(size)
+    else:
+        # Few elements of index at a time; a run longer than that is alone.
+        part = np.cumsum(length) // (_CHUNK // 32)
+        cuts = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), length.size]
+        for begin, end in pairwise(cuts):
+            yield slice(begin, end), 0
+
+
+def _windows(
+    source: npt.NDArray[np.generic],
+    target: npt.NDArray[np.generic],
+    source_start: Runs,
+    target_start: Runs,
+    size: int,
+) -> None:
+    """Copy runs of one length: rows of overlapping views, so that no index is expanded."""
+    rows = max(1, _CHUNK // (size * source.itemsize))
+    view = np.lib.stride_tricks.sliding_window_view
+    reads, writes = view(source, size), view(target, size, writeable=True)
+    for at in range(0, source_start.size, rows):
+        writes[target_start[at : at + rows]] = reads[source_start[at : at + rows]]
+
+
+def _expanded(
+    source: npt.NDArray[np.generic],
+    target: npt.NDArray[np.generic],
+    source_start: Runs,
+    target_start: Runs,
+    ends: Runs,
+) -> None:
+    """Copy runs of any lengths through the index of every element."""
+    length = np.diff(ends, prepend=0)
+    within = np.arange(ends[-1]) - np.repeat(ends - length, length)
+    target[np.repeat(target_start, length) + within] = source[
+        np.repeat(source_start, length) + within
+    ]
