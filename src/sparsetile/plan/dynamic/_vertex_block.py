@@ -160,7 +160,7 @@ def block_forward(
     z = np.asarray(z)
     overhead = np.select([z <= 1, z == 2], overheads[:2], overheads[2])
     inner = overhead + z * column - (0 if transposed else 3)
-    return start + np.asarray(rows) * per_row * weight_loads(block, dtype, partials) * inner
+    return np.asarray(start + rows * per_row * weight_loads(block, dtype, partials) * inner)
 
 
 def block_grad_w(
