@@ -23,28 +23,29 @@ def move(
     length: Runs,
 ) -> None:
     """Copy runs of `source` to where they go in `target`, another array of the same dtype."""
+    kept = length > 0
+    if not kept.all():
+        source_start, target_start, length = source_start[kept], target_start[kept], length[kept]
     for runs, size in _equal(length):
         if size:
             _windows(source, target, source_start[runs], target_start[runs], size)
         else:
-            ends = np.cumsum(length[runs])
-            _expanded(source, target, source_start[runs], target_start[runs], ends)
+            _expanded(source, target, source_start[runs], target_start[runs], length[runs])
 
 
 def _equal(length: Runs) -> Iterator[tuple[slice | npt.NDArray[np.int64], int]]:
     """Runs of one length each, with that length; or 0 with a bounded part of mixed ones."""
     if not length.size:
         return
-    lengths = np.unique(length)
-    if len(lengths) == 1:
-        if lengths[0]:
-            yield slice(None), int(lengths[0])
-    elif len(lengths) <= _LENGTHS:
-        order = np.argsort(length, kind="stable")
-        ends = np.searchsorted(length[order], lengths, side="right")
-        for size, begin, end in zip(lengths, [0, *ends[:-1]], ends, strict=True):
-            if size:
-                yield order[begin:end], int(size)
+    if length.min() == length.max():
+        yield slice(None), int(length[0])
+        return
+    order = np.argsort(length)
+    ordered = length[order]
+    begins = np.flatnonzero(np.diff(ordered, prepend=-1))
+    if len(begins) <= _LENGTHS:
+        for begin, end in pairwise([*begins.tolist(), length.size]):
+            yield order[begin:end], int(ordered[begin])
     else:
         # Few elements of index at a time; a run longer than that is alone.
         part = np.cumsum(length) // (_CHUNK // 32)
@@ -73,11 +74,10 @@ def _expanded(
     target: npt.NDArray[np.generic],
     source_start: Runs,
     target_start: Runs,
-    ends: Runs,
+    length: Runs,
 ) -> None:
     """Copy runs of any lengths through the index of every element."""
-    length = np.diff(ends, prepend=0)
+    ends = np.cumsum(length)
     within = np.arange(ends[-1]) - np.repeat(ends - length, length)
-    target[np.repeat(target_start, length) + within] = source[
-        np.repeat(source_start, length) + within
-    ]
+    read = np.repeat(source_start, length) + within
+    target[np.repeat(target_start, length) + within] = source[read]

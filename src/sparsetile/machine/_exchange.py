@@ -9,6 +9,7 @@ from sparsetile.machine._program import Copy, Exchange, Variable
 from sparsetile.machine._spec import MachineSpec
 
 _Runs = Int64[np.ndarray, " runs"]
+_Tiles = Int64[np.ndarray, " tiles"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,149 +25,152 @@ class Traffic:
             read in the same exchange.
     """
 
-    cycles: Int64[np.ndarray, " tiles"]
+    cycles: _Tiles
     latency: int
     received: int
     moved: int
-    landing: Int64[np.ndarray, " tiles"]
+    landing: _Tiles
+
+
+@dataclass(frozen=True, eq=False)
+class _Resolved:
+    """The runs of an exchange: which data, from where to where."""
+
+    key: _Runs  # equal where the same elements are sent
+    sender: _Runs
+    receiver: _Runs
+    bytes: _Runs
+    lands: Bool[np.ndarray, " runs"]
+
+    def where(self, kept: Bool[np.ndarray, " runs"] | _Runs) -> "_Resolved":
+        return _Resolved(
+            self.key[kept],
+            self.sender[kept],
+            self.receiver[kept],
+            self.bytes[kept],
+            self.lands[kept],
+        )
 
 
 def traffic(exchange: Exchange, machine: MachineSpec) -> Traffic:
     """Check an exchange and count what it moves.
 
-    A tile sends a run once however many receive it, and whole atoms of the exchange. All tiles of a
-    bus that receive the same run do so at the rate of the whole bus; so do all tiles if the run
-    goes everywhere.
+    A tile sends a run once however many receive it, in whole atoms of the exchange. All tiles of a
+    bus that receive the same run do so at the rate of the whole bus, and so does everyone if the
+    run goes to all tiles.
     """
-    tiles = machine.tiles
     _refuse_double_writes(exchange)
     runs = _resolve(exchange)
-    moved = _per_tile(runs.target_tile, runs.bytes, runs.on_tile, tiles)
-    landing = _per_tile(runs.target_tile, runs.bytes, runs.lands, tiles)
-    run, receiver = runs.run[~runs.on_tile], runs.target_tile[~runs.on_tile]
-    sender, size = runs.source_tile[~runs.on_tile], runs.bytes[~runs.on_tile]
-    if not run.size:
-        cycles = _ceil(moved, machine.memory_bytes_per_cycle)
-        return Traffic(cycles, 0, 0, int(moved.sum()), landing)
-    atoms = _ceil(size, machine.exchange_atom) * machine.exchange_atom
-    _, first = np.unique(run, return_index=True)
-    sent = np.bincount(sender[first], atoms[first], tiles).astype(np.int64)
-    fast = _shared(run, receiver, sender, machine)
-    bus = machine.tiles_per_bus
-    # In units of a share of the bus, so that everything stays whole.
-    shares = np.bincount(receiver, np.where(fast, atoms, atoms * bus), tiles).astype(np.int64)
-    rate = machine.exchange_bytes_per_cycle
-    cycles = np.maximum(_ceil(shares, rate * bus), _ceil(sent, rate))
-    cycles += _ceil(moved, machine.memory_bytes_per_cycle)
-    return Traffic(cycles, machine.exchange_cycles, int(size.sum()), int(moved.sum()), landing)
+    landing = _per_tile(runs.receiver[runs.lands], runs.bytes[runs.lands], machine)
+    on_tile = runs.sender == runs.receiver
+    moved = _per_tile(runs.receiver[on_tile], runs.bytes[on_tile], machine)
+    cycles = _ceil(moved, machine.memory_bytes_per_cycle)
+    crossing = runs.where(~on_tile)
+    if crossing.key.size:
+        cycles += _exchange_cycles(crossing, machine)
+    return Traffic(
+        cycles=cycles,
+        latency=machine.exchange_cycles if crossing.key.size else 0,
+        received=int(crossing.bytes.sum()),
+        moved=int(moved.sum()),
+        landing=landing,
+    )
 
 
-@dataclass(frozen=True, eq=False)
-class _Resolved:
-    """All runs of an exchange: which data, from where to where."""
+def _exchange_cycles(runs: _Resolved, machine: MachineSpec) -> _Tiles:
+    # Sorted by run, then receiver, everything that has to be told apart lies together.
+    order = np.argsort(_joined(runs.key, runs.receiver, machine.tiles))
+    runs = runs.where(order)
+    atom, bus, rate = machine.exchange_atom, machine.tiles_per_bus, machine.exchange_bytes_per_cycle
+    size = _ceil(runs.bytes, atom) * atom
+    new_run = np.diff(runs.key, prepend=-1) != 0
+    sent = _per_tile(runs.sender[new_run], size[new_run], machine)
+    new_tile = new_run | (np.diff(runs.receiver, prepend=-1) != 0)
+    new_bus = new_run | (np.diff(runs.receiver // bus, prepend=-1) != 0)
+    shared = _reach(new_bus, new_tile) == bus
+    everywhere = _reach(new_run, new_tile) == machine.tiles - 1  # all but the sender
+    # In shares of a bus, so that numbers stay whole.
+    shares = _per_tile(runs.receiver, np.where(shared | everywhere, size, size * bus), machine)
+    return np.maximum(_ceil(shares, rate * bus), _ceil(sent, rate))
 
-    run: _Runs  # equal where the same elements are sent
-    source_tile: _Runs
-    target_tile: _Runs
-    bytes: _Runs
-    lands: Bool[np.ndarray, " runs"]
 
-    @property
-    def on_tile(self) -> Bool[np.ndarray, " runs"]:
-        return self.source_tile == self.target_tile
+def _reach(begins: Bool[np.ndarray, " runs"], new_tile: Bool[np.ndarray, " runs"]) -> _Runs:
+    """How many tiles take part in the group that each run is in."""
+    group = np.cumsum(begins) - 1
+    return np.bincount(group, new_tile).astype(np.int64)[group]
 
 
 def _resolve(exchange: Exchange) -> _Resolved:
     base: dict[Variable, int] = {}
+    total = 0
     for copy in exchange.copies:
-        base.setdefault(copy.source, sum(variable.size for variable in base))
-    kept = [np.flatnonzero(copy.length) for copy in exchange.copies]
-    pairs = list(zip(exchange.copies, kept, strict=True))
-
-    def all_runs(parts: list[_Runs]) -> _Runs:
-        return np.concatenate([np.zeros(0, np.int64), *parts])
-
-    start = all_runs([base[c.source] + c.source_start[k] for c, k in pairs])
-    length = all_runs([c.length[k] for c, k in pairs])
+        if copy.source not in base:
+            base[copy.source] = total
+            total += copy.source.size
+    pairs = [(copy, np.flatnonzero(copy.length)) for copy in exchange.copies]
+    none = np.zeros(0, np.int64)
+    start = np.concatenate([none, *(base[c.source] + c.source_start[k] for c, k in pairs)])
+    length = np.concatenate([none, *(c.length[k] for c, k in pairs)])
+    sender = [_tiles_of(exchange, c, c.source, c.source_start[k], c.length[k]) for c, k in pairs]
+    receiver = [_tiles_of(exchange, c, c.target, c.target_start[k], c.length[k]) for c, k in pairs]
+    lands = [np.full(k.size, c.target in base) for c, k in pairs]
     return _Resolved(
-        run=_pair(start, length),
-        source_tile=all_runs([_tiles_of(exchange, c, k, "source") for c, k in pairs]),
-        target_tile=all_runs([_tiles_of(exchange, c, k, "target") for c, k in pairs]),
-        bytes=all_runs([c.length[k] * c.source.dtype.itemsize for c, k in pairs]),
-        lands=np.concatenate(
-            [np.zeros(0, bool), *(np.full(k.size, c.target in base) for c, k in pairs)]
-        ),
+        key=_joined(start, length, int(length.max(initial=0)) + 1),
+        sender=np.concatenate([none, *sender]),
+        receiver=np.concatenate([none, *receiver]),
+        bytes=np.concatenate([none, *(c.length[k] * c.source.dtype.itemsize for c, k in pairs)]),
+        lands=np.concatenate([none.astype(bool), *lands]),
     )
 
 
-def _tiles_of(exchange: Exchange, copy: Copy, kept: _Runs, side: str) -> _Runs:
-    """The tile of each run of a side; an error if it is on more than one."""
-    variable: Variable = getattr(copy, side)
-    start: _Runs = getattr(copy, f"{side}_start")[kept]
-    end = start + copy.length[kept]
-    tile = np.searchsorted(variable.offsets, start, side="right") - 1
-    wrong = (start < 0) | (end > variable.size) | (end < start)
-    wrong |= end > variable.offsets[np.minimum(tile, len(variable.counts) - 1) + 1]
-    if wrong.any():
-        at = int(np.flatnonzero(wrong)[0])
+def _tiles_of(
+    exchange: Exchange, copy: Copy, variable: Variable, start: _Runs, length: _Runs
+) -> _Runs:
+    """The tile of each run; an error if a run is on more than one."""
+    offsets, end = variable.offsets, start + length
+    tile = np.searchsorted(offsets, start, side="right") - 1
+    limit = offsets[np.minimum(tile + 1, len(offsets) - 1)]
+    wrong = np.flatnonzero((start < 0) | (length < 0) | (end > limit))
+    if wrong.size:
+        at = wrong[0]
+        side = "reads" if variable is copy.source else "writes"
         raise ValueError(
-            f"exchange {exchange.name!r} copies elements {start[at]} to {end[at]} of {side} "
-            f"{variable.name!r}, which holds {variable.size}; they begin on tile {tile[at]}, "
-            f"whose part ends at {variable.offsets[min(int(tile[at]) + 1, len(variable.counts))]}: "
-            f"cut the run where the tiles' parts meet"
+            f"exchange {exchange.name!r} {side} elements {start[at]} to {end[at]} of "
+            f"{variable.name!r} in one run; a run lies within the part of one tile, here of tile "
+            f"{tile[at]}, which ends at {limit[at]} of {variable.size}: cut it where parts meet"
         )
     return tile
 
 
 def _refuse_double_writes(exchange: Exchange) -> None:
-    targets = {copy.target: None for copy in exchange.copies}
-    for target in targets:
+    for target in {copy.target: None for copy in exchange.copies}:
         copies = [copy for copy in exchange.copies if copy.target is target]
-        start = np.concatenate([c.target_start[c.length > 0] for c in copies])
-        end = start + np.concatenate([c.length[c.length > 0] for c in copies])
-        order = np.argsort(start)
-        twice = np.flatnonzero(start[order][1:] < end[order][:-1])
+        length = np.concatenate([copy.length for copy in copies])
+        start = np.concatenate([copy.target_start for copy in copies])[length > 0]
+        end = start + length[length > 0]
+        if (np.diff(start) < 0).any():
+            order = np.argsort(start)
+            start, end = start[order], end[order]
+        twice = np.flatnonzero(start[1:] < end[:-1])
         if twice.size:
-            at = int(start[order][1:][twice[0]])
+            at = int(start[twice[0] + 1])
             tile = int(np.searchsorted(target.offsets, at, side="right")) - 1
             raise ValueError(
                 f"exchange {exchange.name!r} writes element {at} of {target.name!r} on tile "
-                f"{tile} twice; an exchange may write each element once: "
-                f"write the second run in an exchange of its own"
+                f"{tile} twice; an exchange may write an element once: write the second value in "
+                f"another exchange, or to another variable"
             )
 
 
-def _shared(
-    run: _Runs, receiver: _Runs, sender: _Runs, machine: MachineSpec
-) -> Bool[np.ndarray, " runs"]:
-    """Runs that come at the rate of the whole bus."""
-    bus = machine.tiles_per_bus
-    if bus == 1:
-        return np.zeros(run.shape, bool)
-    _, run = np.unique(run, return_inverse=True)
-    # Distinct receivers: a tile that takes a run twice counts once.
-    distinct = np.unique(run * machine.tiles + receiver)
-    to, who = np.divmod(distinct, machine.tiles)
-    everywhere = np.bincount(to) == machine.tiles - 1  # all but the sender
-    buses = machine.tiles // bus
-    group, at = np.unique(to * buses + who // bus, return_counts=True)
-    full = group[at == bus]
-    mine = run * buses + receiver // bus
-    return np.isin(mine, full, kind="sort") | everywhere[run]
+def _joined(first: _Runs, second: _Runs, bound: int) -> _Runs:
+    """One number for two that sorts as they do; the second is below the bound."""
+    if int(first.max(initial=0)) >= np.iinfo(np.int64).max // bound:
+        first = np.unique(first, return_inverse=True)[1].astype(np.int64)
+    return first * bound + second
 
 
-def _pair(first: _Runs, second: _Runs) -> _Runs:
-    """One number for two, equal where both are."""
-    if not first.size:
-        return first
-    values, second = np.unique(second, return_inverse=True)
-    return first * len(values) + second
-
-
-def _per_tile(
-    tile: _Runs, size: _Runs, where: Bool[np.ndarray, " runs"], tiles: int
-) -> Int64[np.ndarray, " tiles"]:
-    return np.bincount(tile[where], size[where], tiles).astype(np.int64)
+def _per_tile(tile: _Runs, size: _Runs, machine: MachineSpec) -> _Tiles:
+    return np.bincount(tile, size, machine.tiles).astype(np.int64)
 
 
 def _ceil(value: Int64[np.ndarray, " n"], by: int) -> Int64[np.ndarray, " n"]:

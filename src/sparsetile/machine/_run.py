@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sparsetile.machine._check import check_cycles, check_data, check_program
 from sparsetile.machine._copy import move
 from sparsetile.machine._exchange import Traffic, traffic
 from sparsetile.machine._lifetime import Timeline, timeline, width
@@ -47,6 +48,7 @@ def run(program: Program, data: Mapping[Variable, _Array]) -> Result:
         OutOfTileMemory: If the program does not fit; nothing is executed then.
     """
     traffics, line, taken = _prepared(program)
+    check_data(program, data)
     return _Execution(program, traffics, line, taken).result(data)
 
 
@@ -65,6 +67,7 @@ def check_memory(program: Program) -> None:
 
 def _prepared(program: Program) -> tuple[dict[Exchange, Traffic], Timeline, Footprint]:
     line = timeline(program)
+    check_program(program, line)
     exchanges = {slot.step for slot in line.slots if isinstance(slot.step, Exchange)}
     traffics = {exchange: traffic(exchange, program.machine) for exchange in exchanges}
     taken = footprint(line, program.machine, traffics)
@@ -133,12 +136,14 @@ class _Execution:
                 self.finish(slot - 1)
 
     def count(self, step: Repeat) -> int:
-        count = step.count if isinstance(step.count, int) else int(self.memory[step.count][0])
+        if isinstance(step.count, int):
+            count, where = step.count, "in the program"
+        else:
+            count, where = int(self.memory[step.count][0]), f"in {step.count.name!r}"
         if count < 0:
-            name = step.count.name if isinstance(step.count, Variable) else count
             raise ValueError(
-                f"a loop of program {self.program.name!r} should run {count} times, as {name!r} "
-                f"says; 0 or more are possible: check what computes it"
+                f"a loop of program {self.program.name!r} has the count {count} {where}; "
+                f"it can run 0 times or more: check what computes the count"
             )
         return count
 
@@ -163,7 +168,12 @@ class _Execution:
                 seen[variable] = self.memory[variable].view()
                 seen[variable].flags.writeable = False
             seen |= {variable: self.memory[variable] for variable in codelet.writes}
-            cycles += codelet.cycles(seen) if callable(codelet.cycles) else codelet.cycles
+            if callable(codelet.cycles):
+                counted = codelet.cycles(seen)
+                check_cycles(codelet.name, counted, self.program.machine)
+                cycles += counted
+            else:
+                cycles += codelet.cycles
             codelet.run(seen)
         self.recorder.compute(step.name, slot, cycles)
 
