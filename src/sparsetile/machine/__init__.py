@@ -1,5 +1,6 @@
 """A machine of tiles, each with memory of its own; knows neither sparsity nor torch."""
 
+from sparsetile.machine._file import load_machine, machine_from_toml
 from sparsetile.machine._mapping import even_counts
 from sparsetile.machine._memory import OutOfTileMemory
 from sparsetile.machine._profile import Phase, Profile
@@ -36,6 +37,8 @@ __all__ = [
     "Variable",
     "check_memory",
     "even_counts",
+    "load_machine",
+    "machine_from_toml",
     "preset",
     "presets",
     "run",

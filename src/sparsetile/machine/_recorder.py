@@ -47,42 +47,41 @@ class Recorder:
     def _add(
         self, name: str, kind: Kind, slot: int, cycles: Int64[np.ndarray, " tiles"], latency: int
     ) -> _Sum:
-        if self._program.machine.sync_cycles and kind != "sync":
-            nothing = np.zeros_like(cycles)
-            self._add("sync", "sync", 0, nothing, self._program.machine.sync_cycles)
         phase = self._sums.setdefault((name, kind), _Sum(np.zeros_like(cycles)))
         phase.tile_cycles += cycles
         phase.times += 1
         phase.cycles += int(cycles.max()) + latency
         phase.latency += latency
         phase.slots.add(slot)
+        wait = self._program.machine.sync_cycles
+        if wait:
+            sync = self._sums.setdefault(("sync", "sync"), _Sum(np.zeros_like(cycles)))
+            sync.times += 1
+            sync.cycles += wait
+            sync.latency += wait
         return phase
 
     def profile(self) -> Profile:
-        """What was added."""
+        """What was added, with the waits last."""
         most = self._taken.bytes.max(axis=1)
-        phases = tuple(
+        phases = [
             Phase(
                 name=name,
                 kind=kind,
                 times=s.times,
                 cycles=s.cycles,
-                mean_cycles=float(s.tile_cycles.mean()) + s.latency,
-                busiest_tile=int(s.tile_cycles.argmax()),
+                latency=s.latency,
+                tile_cycles=s.tile_cycles,
                 bytes_moved=s.bytes_moved,
                 bytes_moved_on_tile=s.bytes_moved_on_tile,
-                memory=int(most[sorted(s.slots)].max()),
+                memory=int(most[sorted(s.slots)].max(initial=0)),
             )
             for (name, kind), s in self._sums.items()
-        )
-        tiles = np.zeros(self._program.machine.tiles, np.int64)
-        for s in self._sums.values():
-            tiles += s.tile_cycles
+        ]
         return Profile(
             program=self._program.name,
             machine=self._program.machine,
-            phases=phases,
-            tile_cycles=tiles,
+            phases=tuple(sorted(phases, key=lambda phase: phase.kind == "sync")),
             tile_memory=self._taken.peak,
             peak_step=self._line.slots[self._taken.peak_slot].name,
         )

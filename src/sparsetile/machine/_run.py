@@ -12,7 +12,16 @@ from sparsetile.machine._exchange import Traffic, traffic
 from sparsetile.machine._lifetime import Timeline, timeline, width
 from sparsetile.machine._memory import Footprint, footprint, refuse_overflow
 from sparsetile.machine._profile import Profile
-from sparsetile.machine._program import Branch, Compute, Exchange, Program, Repeat, Step, Variable
+from sparsetile.machine._program import (
+    Branch,
+    Codelet,
+    Compute,
+    Exchange,
+    Program,
+    Repeat,
+    Step,
+    Variable,
+)
 from sparsetile.machine._recorder import Recorder
 
 _Array = npt.NDArray[np.generic]
@@ -163,11 +172,7 @@ class _Execution:
     def compute(self, step: Compute, slot: int) -> None:
         cycles = np.zeros(self.program.machine.tiles, np.int64)
         for codelet in step.codelets:
-            seen = {}
-            for variable in codelet.reads:
-                seen[variable] = self.memory[variable].view()
-                seen[variable].flags.writeable = False
-            seen |= {variable: self.memory[variable] for variable in codelet.writes}
+            seen = _Seen(step.name, codelet, self.memory)
             if callable(codelet.cycles):
                 counted = codelet.cycles(seen)
                 check_cycles(codelet.name, counted, self.program.machine)
@@ -176,6 +181,24 @@ class _Execution:
                 cycles += codelet.cycles
             codelet.run(seen)
         self.recorder.compute(step.name, slot, cycles)
+
+
+class _Seen(dict[Variable, _Array]):
+    """The memory as a codelet sees it: what it declared, and what it only reads is read-only."""
+
+    def __init__(self, step: str, codelet: Codelet, memory: dict[Variable, _Array]) -> None:
+        self._who = f"codelet {codelet.name!r} of {step!r}"
+        for variable in codelet.reads:
+            self[variable] = memory[variable].view()
+            self[variable].flags.writeable = False
+        self.update((variable, memory[variable]) for variable in codelet.writes)
+
+    def __missing__(self, variable: Variable) -> _Array:
+        raise ValueError(
+            f"{self._who} uses {variable.name!r}; it declares "
+            f"{', '.join(repr(known.name) for known in self) or 'nothing'}: "
+            f"add it to what the codelet reads or writes"
+        )
 
 
 def _poisoned(variable: Variable) -> _Array:

@@ -1,5 +1,6 @@
 """What a tile machine is made of: how many tiles, and what each can store, move and compute."""
 
+import json
 import math
 from dataclasses import dataclass, fields
 
@@ -134,6 +135,23 @@ class MachineSpec:
             0.001
         """
         return cycles / self.clock_hz
+
+    def to_toml(self) -> str:
+        """A description that `machine_from_toml` reads.
+
+        Returns:
+            TOML with every figure.
+
+        Examples:
+            >>> print(preset("bow-ipu").to_toml())  # doctest: +ELLIPSIS
+            name = "bow-ipu"
+            tiles = 1472
+            ...
+        """
+        # A JSON string is a TOML string, and so are JSON's numbers.
+        return "".join(
+            f"{field.name} = {json.dumps(getattr(self, field.name))}\n" for field in fields(self)
+        )
 
 
 def presets() -> tuple[str, ...]:
