@@ -77,7 +77,7 @@ def check_memory(program: Program) -> None:
 def _prepared(program: Program) -> tuple[dict[Exchange, Traffic], Timeline, Footprint]:
     line = timeline(program)
     check_program(program, line)
-    exchanges = {slot.step for slot in line.slots if isinstance(slot.step, Exchange)}
+    exchanges = {slot.step: None for slot in line.slots if isinstance(slot.step, Exchange)}
     traffics = {exchange: traffic(exchange, program.machine) for exchange in exchanges}
     taken = footprint(line, program.machine, traffics)
     refuse_overflow(line, taken, program.machine, program.name)
