@@ -1,9 +1,11 @@
-"""What a block-sparse matrix is: its pattern, its values, how to make, convert and see it."""
+"""What a block-sparse matrix is: its pattern, its values, how to make, convert, keep and see it."""
 
 import torch
 
 from sparsetile.matrix._blocks import gather_blocks, scatter_blocks
 from sparsetile.matrix._bsr import BSR
+from sparsetile.matrix._files import read_matrix, read_pattern, write_matrix
+from sparsetile.matrix._formats import COO, CSC, CSR
 from sparsetile.matrix._generate import (
     banded_pattern,
     block_diagonal_pattern,
@@ -18,6 +20,9 @@ from sparsetile.matrix._svg import spy_svg
 
 __all__ = [
     "BSR",
+    "COO",
+    "CSC",
+    "CSR",
     "Pattern",
     "banded_pattern",
     "block_diagonal_pattern",
@@ -26,10 +31,13 @@ __all__ = [
     "pattern_from_dense",
     "pattern_of",
     "random_pattern",
+    "read_matrix",
+    "read_pattern",
     "register_product",
     "scatter_blocks",
     "spy",
     "spy_svg",
+    "write_matrix",
 ]
 
 # Both check themselves when they are loaded, so torch.load may build them with weights_only=True.

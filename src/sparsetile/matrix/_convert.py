@@ -95,6 +95,38 @@ def from_elements(
     return BSR(flat.view(-1, r, c), _pattern_of_keys(shape, blocksize, key))
 
 
+def pattern_of_elements(
+    shape: tuple[int, int],
+    blocksize: tuple[int, int],
+    rows: Int[Tensor, " n"],
+    cols: Int[Tensor, " n"],
+) -> Pattern:
+    """Find the blocks that hold the elements given; duplicates count once.
+
+    Args:
+        shape: Rows and columns `(m, k)`.
+        blocksize: Rows and columns `(r, c)` of the blocks.
+        rows: Row of each element, in any order.
+        cols: Column of each element.
+
+    Returns:
+        The pattern.
+
+    Raises:
+        ValueError: If an index is out of range.
+
+    Examples:
+        >>> pattern_of_elements((4, 4), (2, 2), torch.tensor([3, 2]), torch.tensor([0, 1])).nnzb
+        1
+    """
+    (m, k), (r, c) = shape, blocksize
+    _check_range("row", rows, m)
+    _check_range("column", cols, k)
+    key = rows.long() // r * -(-k // c) + cols.long() // c
+    # Files list elements row by row, so that equal blocks are mostly neighbours: fewer to sort.
+    return _pattern_of_keys(shape, blocksize, torch.unique(torch.unique_consecutive(key)))
+
+
 def to_rows(A: BSR, *, drop_zeros: bool) -> Rows:
     """Spell a matrix out element by element.
 

@@ -1,5 +1,6 @@
 """Block-sparse matrices to and from scipy's sparse arrays; scipy is imported on the first call."""
 
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -33,7 +34,7 @@ def from_scipy(s: Any, blocksize: int | tuple[int, int] | None, *, drop_zero_blo
         2
     """
     wanted = None if blocksize is None else as_blocksize(blocksize)
-    if not _scipy_sparse().issparse(s):
+    if not scipy_module("scipy.sparse").issparse(s):
         raise TypeError(
             message(
                 "s",
@@ -75,7 +76,7 @@ def to_scipy(A: BSR, format: str, *, drop_zeros: bool) -> Any:
         >>> to_scipy(BSR.from_dense(torch.eye(4), 2), "bsr", drop_zeros=False).blocksize
         (2, 2)
     """
-    sparse = _scipy_sparse()
+    sparse = scipy_module("scipy.sparse")
     as_choice("format", format, FORMATS)
     if A.dtype in (torch.bfloat16, torch.float16):
         raise TypeError(
@@ -120,16 +121,30 @@ def _tensor(array: Any) -> Tensor:
         ) from None
 
 
-def _scipy_sparse() -> ModuleType:
+def scipy_module(name: str) -> ModuleType:
+    """Import a part of scipy, or say how to get it.
+
+    Args:
+        name: The module, with dots.
+
+    Returns:
+        The module.
+
+    Raises:
+        ImportError: If there is no scipy.
+
+    Examples:
+        >>> scipy_module("scipy.io").__name__
+        'scipy.io'
+    """
     try:
-        import scipy.sparse
+        return import_module(name)
     except ImportError as missing:
         raise ImportError(
             message(
-                "scipy conversion",
+                name,
                 got="no scipy",
                 allowed="scipy 1.13 or newer",
                 fix='install it: pip install "sparsetile[io]"',
             )
         ) from missing
-    return scipy.sparse
