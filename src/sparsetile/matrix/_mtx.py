@@ -1,7 +1,8 @@
 """Matrices in Matrix Market's text format, `.mtx`, read and written by scipy."""
 
+import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import torch

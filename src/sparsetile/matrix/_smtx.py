@@ -56,7 +56,7 @@ def read_smtx(path: Path) -> Entries:
             allowed = f"{count}, as line 1 has {m} rows, {k} columns and {nnz} non-zeros"
             raise bad_file(path, got=got, allowed=allowed, fix=_FIX, line=line)
     try:
-        rows = CSR((m, k), 1, *found, np.ones(nnz))
+        rows = CSR((m, k), 1, found[0], found[1], np.ones(nnz))
     except ValueError as error:
         got, allowed = f"wrong numbers: {error}", "rows of elements, as in CSR"
         raise bad_file(path, got=got, allowed=allowed, fix=_FIX) from None
