@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Int64
 
 from sparsetile.machine._profile import Phase, Profile
 
@@ -35,9 +36,10 @@ def draw(profile: Profile, path: Path) -> None:
     phases = _shown(profile)
     high = 1.0 + 0.27 * len(phases)
     with matplotlib.rc_context({"font.size": 9, "svg.hashsalt": "sparsetile"}):
-        figure = Figure(figsize=(9.5, high + 3.3), layout="constrained")
+        figure = Figure(figsize=(9.5, high + 3.9), layout="constrained")
         axes = figure.subplot_mosaic(
-            [["time", "time"], ["load", "memory"]], height_ratios=[high, 2.6]
+            [["time", "time"], ["load", "memory"], ["load strip", "memory strip"]],
+            height_ratios=[high, 2.2, 0.25],
         )
         figure.suptitle(
             f"{profile.program} on {profile.machine.name}: {profile.cycles:,} cycles, "
@@ -47,8 +49,8 @@ def draw(profile: Profile, path: Path) -> None:
             ax.spines[["top", "right"]].set_visible(False)
             ax.set_axisbelow(True)
         _timeline(axes["time"], phases, profile.cycles)
-        _load(axes["load"], profile)
-        _memory(axes["memory"], profile)
+        _load(axes["load"], axes["load strip"], profile)
+        _memory(axes["memory"], axes["memory strip"], profile)
         metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower())
         figure.savefig(path, dpi=150, metadata=metadata)
 
@@ -84,15 +86,21 @@ def _timeline(ax: Axes, bars: list[tuple[str, str, int, float]], total: int) -> 
         color = _COLORS[kind]
         ax.barh(row, cycles, left=at, height=0.72, color=color, alpha=0.35, linewidth=0)
         ax.barh(row, min(mean, cycles), left=at, height=0.72, color=color, linewidth=0)
-        text = f"{cycles:,}  ({100 * cycles / max(total, 1):.0f} %)"
-        after = at + cycles < 0.8 * total
+        # Right of the bar, left of it, or in it: where there is room.
+        if at + cycles < 0.82 * total:
+            x, align, ink = at + cycles, "left", "black"
+        elif at > 0.18 * total:
+            x, align, ink = at, "right", "black"
+        else:
+            x, align, ink = at, "left", "white"
         ax.annotate(
-            text,
-            (at + cycles if after else at, row),
-            xytext=(4 if after else -4, 0),
+            f"{cycles:,}  ({100 * cycles / max(total, 1):.0f} %)",
+            (x, row),
+            xytext=(4 if align == "left" else -4, 0),
             textcoords="offset points",
-            va="center",
-            ha="left" if after else "right",
+            va="center_baseline",
+            ha=align,
+            color=ink,
         )
         at += cycles
     ax.set_yticks(range(len(bars)), [label for label, *_ in bars])
@@ -114,46 +122,73 @@ def _timeline(ax: Axes, bars: list[tuple[str, str, int, float]], total: int) -> 
         )
 
 
-def _load(ax: Axes, profile: Profile) -> None:
-    below = np.zeros(len(profile.tile_memory), np.int64)
+def _load(ax: Axes, strip: Axes, profile: Profile) -> None:
+    work = profile.tile_cycles
+    order = np.argsort(-work, kind="stable")
+    below = np.zeros(len(work), np.int64)
     for kind in ("exchange", "compute"):
-        cycles = [phase.tile_cycles for phase in profile.phases if phase.kind == kind]
+        cycles = [phase.tile_cycles[order] for phase in profile.phases if phase.kind == kind]
         top = sum(cycles, start=below)
-        ax.stairs(top, baseline=below, fill=True, color=_COLORS[kind], linewidth=0)
+        _steps(ax, top, below, _COLORS[kind])
         below = top
-    mean = profile.tile_cycles.mean()
-    ax.axhline(mean, color="black", linewidth=0.9, linestyle=":")
+    ax.axhline(work.mean(), color="black", linewidth=0.9, linestyle=":")
     ax.set_title(
-        f"work of each tile: mean {mean:,.0f}, most {profile.tile_cycles.max():,} cycles",
+        f"cycles of each tile: mean {work.mean():,.0f} (dotted),\n"
+        f"most {work.max():,} on tile {order[0]}",
         fontsize="medium",
         loc="left",
     )
-    _by_tile(ax, len(below), "cycles")
+    _by_tile(ax, strip, work, "Blues")
 
 
-def _memory(ax: Axes, profile: Profile) -> None:
-    limit, most = profile.machine.memory_per_tile, int(profile.tile_memory.max())
-    ax.stairs(profile.tile_memory, fill=True, color="#4f9d69", linewidth=0)
+def _memory(ax: Axes, strip: Axes, profile: Profile) -> None:
+    memory, limit = profile.tile_memory, profile.machine.memory_per_tile
+    order = np.argsort(-memory, kind="stable")
+    _steps(ax, memory[order], np.zeros(len(memory), np.int64), "#4f9d69")
     ax.axhline(limit, color="#b3261e", linewidth=1.1, linestyle="--")
     ax.annotate(
         f"a tile has {limit:,}",
-        (0, limit),
-        xytext=(3, -3),
+        (1, limit),
+        xycoords=("axes fraction", "data"),
+        xytext=(-3, -3),
         textcoords="offset points",
         va="top",
+        ha="right",
         color="#b3261e",
     )
     ax.set_title(
-        f"most memory of each tile: at most {most:,} bytes,\nin {profile.peak_step}",
+        f"most bytes of each tile: {memory.max():,} on tile {order[0]},\nin {profile.peak_step}",
         fontsize="medium",
         loc="left",
     )
-    _by_tile(ax, len(profile.tile_memory), "bytes")
+    _by_tile(ax, strip, memory, "Greens")
 
 
-def _by_tile(ax: Axes, tiles: int, unit: str) -> None:
-    ax.set(xlabel="tile", ylabel=unit)
+def _steps(
+    ax: Axes, top: Int64[np.ndarray, " tiles"], below: Int64[np.ndarray, " tiles"], color: str
+) -> None:
+    # Rasterized: thousands of steps would make an SVG of a megabyte.
+    many = len(top) > 256
+    ax.stairs(top, baseline=below, fill=True, color=color, linewidth=0, rasterized=many)
+
+
+def _by_tile(ax: Axes, strip: Axes, values: Int64[np.ndarray, " tiles"], colors: str) -> None:
+    """Label a panel of sorted tiles, and show under it which tile has how much."""
+    tiles = len(values)
     ax.set_xlim(0, tiles)
     ax.set_ylim(bottom=0)
+    ax.set_xticks([])
+    ax.set_xlabel("tiles, from most to least")
     ax.yaxis.set_major_formatter("{x:,.0f}")
     ax.grid(axis="y", color="#d8d8d8", linewidth=0.6)
+    strip.imshow(
+        values[None, :],
+        cmap=colors,
+        vmin=0,
+        vmax=max(int(values.max()), 1),
+        aspect="auto",
+        interpolation="nearest",
+        extent=(-0.5, tiles - 0.5, 0, 1),
+    )
+    strip.set_yticks([])
+    strip.set_xlabel("tile; the darker, the more")
