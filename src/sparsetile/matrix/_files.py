@@ -5,8 +5,8 @@ import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
 
 import torch
 
@@ -168,7 +168,8 @@ def _read_npz(path: Path) -> Entries:
     fix = "write it again with scipy.sparse.save_npz"
     sparse = scipy_module("scipy.sparse")
     try:
-        found = sparse.load_npz(path)
+        with path.open("rb") as file:
+            found = sparse.load_npz(file)
         if found.format in ("csr", "csc", "bsr"):
             # tocoo follows the offsets wherever they point.
             found.check_format(full_check=True)
@@ -183,7 +184,7 @@ def _read_npz(path: Path) -> Entries:
     return Entries((int(found.shape[0]), int(found.shape[1])), *parts)
 
 
-def _replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
+def _replace(path: Path, write: Callable[[BufferedIOBase], None]) -> None:
     """Write beside the file, then put it in its place: whoever looks sees the old or the new."""
     path = path.resolve()
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
@@ -197,5 +198,5 @@ def _replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
         beside.unlink(missing_ok=True)
 
 
-def _all_of(file: BinaryIO, data: bytes) -> None:
+def _all_of(file: BufferedIOBase, data: bytes) -> None:
     file.write(data)

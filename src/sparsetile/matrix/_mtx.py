@@ -1,8 +1,9 @@
 """Matrices in Matrix Market's text format, `.mtx`, read and written by scipy."""
 
 import os
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -77,7 +78,7 @@ def read_mtx(path: Path) -> Entries:
     return Entries(head.shape, *parts)
 
 
-def write_mtx(file: BinaryIO, A: BSR | Pattern) -> None:
+def write_mtx(file: BufferedIOBase, A: BSR | Pattern) -> None:
     """Write elements row by row; `write_matrix` documents it.
 
     Args:
