@@ -1,0 +1,119 @@
+"""A sparse operand as the tiles hold it: one bucket of values and of meta-information each."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, UInt16
+
+from sparsetile.matrix._check import message
+from sparsetile.plan.dynamic._layout import BITS_PER_WORD, overflow_words
+from sparsetile.plan.dynamic._plan import DynamicPlan
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Encoded:
+    """A sparse matrix dealt to the buckets of a plan.
+
+    Bucket `t` belongs to tile `t` of the plan. The words are those of Graphcore's popsparse library
+    (poplibs); `sparsetile.plan.dynamic._layout` describes them.
+
+    Attributes:
+        plan: The plan that it was encoded for.
+        meta: All meta-information: what has spilled where, then for each bucket its words, and
+            behind these those of the gradient of the input if it has its own.
+        values: The buckets' values one after the other, zeros where nothing is stored.
+
+    Raises:
+        ValueError: If the arrays are not as long as the plan asks for.
+
+    Examples:
+        >>> from sparsetile.plan.dynamic._encoded import Encoded
+        >>> Encoded.__name__
+        'Encoded'
+    """
+
+    plan: DynamicPlan
+    meta: UInt16[np.ndarray, " words"]
+    values: Float[np.ndarray, " values"]
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        words = plan.bucket_meta + plan.bucket_meta_grad_a
+        lengths = (
+            ("meta", self.meta, overflow_words(plan) + plan.tiles * words),
+            ("values", self.values, plan.tiles * plan.bucket_values),
+        )
+        for name, array, length in lengths:
+            if array.shape != (length,):
+                raise ValueError(
+                    message(
+                        name,
+                        got=f"an array of shape {array.shape}",
+                        allowed=f"shape ({length},) for this plan of {plan.tiles} buckets",
+                        fix="encode the matrix for this plan",
+                    )
+                )
+
+    @property
+    def meta_buckets(self) -> UInt16[np.ndarray, "tiles words"]:
+        """Words of each bucket, those of the gradient of the input left out; a view."""
+        return self._buckets[:, : self.plan.bucket_meta]
+
+    @property
+    def meta_buckets_grad_a(self) -> UInt16[np.ndarray, "tiles words"]:
+        """Words of each bucket for the gradient of the input, none if it shares; a view."""
+        return self._buckets[:, self.plan.bucket_meta :]
+
+    @property
+    def value_buckets(self) -> Float[np.ndarray, "tiles values"]:
+        """Values of each bucket; a view."""
+        return self.values.reshape(self.plan.tiles, self.plan.bucket_values)
+
+    @property
+    def overflow_ends(self) -> UInt16[np.ndarray, " 3"]:
+        """End indices of the loops over x, y and z in which buckets travel; a view."""
+        return self.meta[:3]
+
+    @property
+    def overflow_set(self) -> UInt16[np.ndarray, " words"]:
+        """The distances along x that something has spilled, two bits a word; a view."""
+        return self.meta[3 : overflow_words(self.plan)]
+
+    @property
+    def distances(self) -> Bool[np.ndarray, " x"]:
+        """For each distance along x whether something has spilled that far."""
+        bits = self.overflow_set[:, None] >> np.arange(BITS_PER_WORD, dtype=np.uint16)
+        return (bits & 1).astype(np.bool_).reshape(-1)[: self.plan.x]
+
+    @property
+    def _buckets(self) -> UInt16[np.ndarray, "tiles words"]:
+        return self.meta[overflow_words(self.plan) :].reshape(self.plan.tiles, -1)
+
+    def __repr__(self) -> str:
+        plan = self.plan
+        x, y, z = steps(self)
+        return (
+            f"Encoded({plan.m}×{plan.k}, {plan.tiles} buckets of {plan.bucket_values} values and "
+            f"{plan.bucket_meta + plan.bucket_meta_grad_a} words, steps {x}×{y}×{z})"
+        )
+
+
+def steps(encoded: Encoded) -> tuple[int, int, int]:
+    """How far the buckets have to travel: the end indices of the loops over x, y and z.
+
+    Each bucket is multiplied `X·Y·Z` times, once on every tile that it comes to. Where nothing has
+    spilled out of its part of W, that is `Z`, the batch partitions, and nothing is propagated.
+
+    Args:
+        encoded: What the buckets hold.
+
+    Returns:
+        The ends `(X, Y, Z)`.
+
+    Examples:
+        >>> from sparsetile.plan.dynamic._encoded import steps
+        >>> steps.__name__
+        'steps'
+    """
+    x, y, z = (int(end) for end in encoded.overflow_ends)
+    return x, y, z
