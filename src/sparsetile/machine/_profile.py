@@ -125,6 +125,11 @@ class Profile:
         return sum(phase.bytes_moved for phase in self.phases)
 
     @property
+    def bytes_moved_on_tile(self) -> int:
+        """Bytes that exchanges moved within tiles."""
+        return sum(phase.bytes_moved_on_tile for phase in self.phases)
+
+    @property
     def balance(self) -> float:
         """Cycles of the mean tile over all cycles; 1 if no tile ever waits for another."""
         mean = sum(phase.mean_cycles for phase in self.phases)
