@@ -35,7 +35,9 @@ def draw(profile: Profile, path: Path) -> None:
         ) from missing
     phases = _shown(profile)
     high = 1.0 + 0.27 * len(phases)
-    with matplotlib.rc_context({"font.size": 9, "svg.hashsalt": "sparsetile"}):
+    with matplotlib.rc_context(
+        {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "sparsetile"}
+    ):
         figure = Figure(figsize=(9.5, high + 3.9), layout="constrained")
         axes = figure.subplot_mosaic(
             [["time", "time"], ["load", "memory"], ["load strip", "memory strip"]],
