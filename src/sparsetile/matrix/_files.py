@@ -36,7 +36,7 @@ def read_pattern(path: str | os.PathLike[str], blocksize: int | tuple[int, int] 
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ImportError: If `.mtx` or `.npz` is read without scipy.
+        ImportError: If `.npz` is read without scipy.
         TypeError: If an argument is of the wrong type.
         ValueError: If the suffix is another one, or the file is damaged; it says where.
 
@@ -68,7 +68,7 @@ def read_matrix(path: str | os.PathLike[str], blocksize: int | tuple[int, int] =
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ImportError: If there is no scipy.
+        ImportError: If `.npz` is read without scipy.
         TypeError: If an argument is of the wrong type.
         ValueError: If the suffix is another one, or the file is damaged; it says where.
 
