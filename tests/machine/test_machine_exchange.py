@@ -304,4 +304,4 @@ def test_a_million_runs_on_all_tiles_of_an_ipu():
     result = run(p, {a: values})
     assert np.array_equal(result.values[b].reshape(-1, 2), values.reshape(-1, 2)[order])
     # Every tile gets about 679 runs of two elements, a cycle each.
-    assert result.profile.cycles == pytest.approx(2 * 680, rel=0.01)
+    assert result.profile.tile_cycles.max() == pytest.approx(2 * 680, rel=0.01)

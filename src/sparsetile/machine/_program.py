@@ -25,6 +25,11 @@ class Variable:
         persistent: Whether it takes memory all through the program. Others take memory from the
             step that first writes them to the last one that reads them; inputs from the start,
             outputs to the end.
+
+    Examples:
+        >>> x = Variable("x", np.dtype(np.float16), np.array([4, 4, 2]))
+        >>> x.size, x.offsets.tolist()
+        (10, [0, 4, 8, 10])
     """
 
     name: str
@@ -62,6 +67,13 @@ class Copy:
         source_start: First element of each run in the source's flat data, `[runs]`.
         target_start: First element of each run in the target's flat data, `[runs]`.
         length: Elements of each run, `[runs]`.
+
+    Examples:
+        >>> x = Variable("x", np.dtype(np.float16), np.array([4, 4]))
+        >>> start = x.offsets[:-1]
+        >>> swap = Copy(x, x, start, np.roll(start, 1), x.counts)  # the two tiles' parts
+        >>> swap.target_start.tolist()
+        [4, 0]
     """
 
     source: Variable
@@ -78,6 +90,12 @@ class Exchange:
     Attributes:
         name: What it is called in the profile.
         copies: What goes where, all at once.
+
+    Examples:
+        >>> x, y = (Variable(name, np.dtype(np.float16), np.array([4, 4])) for name in "xy")
+        >>> first = Copy(x, y, np.array([0]), np.array([6]), np.array([2]))
+        >>> Exchange("send two elements to tile 1", (first,)).copies[0].target.name
+        'y'
     """
 
     name: str
@@ -96,6 +114,14 @@ class Codelet:
             it is before `run`.
         reads: Variables read.
         writes: Variables written.
+
+    Examples:
+        >>> x = Variable("x", np.dtype(np.float32), np.array([4, 2]))
+        >>> def double(memory):
+        ...     memory[x] *= 2
+        >>> codelet = Codelet("double", double, cycles=x.counts, reads=(x,), writes=(x,))
+        >>> codelet.cycles.tolist()
+        [4, 2]
     """
 
     name: str
@@ -112,6 +138,11 @@ class Compute:
     Attributes:
         name: What it is called in the profile.
         codelets: What is computed.
+
+    Examples:
+        >>> nothing = Codelet("nothing", lambda memory: None, np.array([0, 0]), (), ())
+        >>> Compute("rest", (nothing, nothing)).name
+        'rest'
     """
 
     name: str
@@ -125,6 +156,12 @@ class Repeat:
     Attributes:
         count: How often; a variable of one element is read when the loop begins.
         body: What is done.
+
+    Examples:
+        >>> turns = Variable("turns", np.dtype(np.int32), np.array([1, 0, 0]))
+        >>> loop = Repeat(turns, (Repeat(3, ()),))  # as often as data says, three turns each
+        >>> loop.count.name, loop.body[0].count
+        ('turns', 3)
     """
 
     count: int | Variable
@@ -139,6 +176,11 @@ class Branch:
         condition: A variable of one element, read when the branch is reached.
         then: Done if it is not zero.
         otherwise: Done if it is.
+
+    Examples:
+        >>> left = Variable("anything left", np.dtype(np.int32), np.array([1, 0, 0]))
+        >>> Branch(left, then=(Repeat(3, ()),)).otherwise
+        ()
     """
 
     condition: Variable
@@ -159,6 +201,15 @@ class Program:
         steps: What is done.
         inputs: Variables whose data is given.
         outputs: Variables whose data is wanted.
+
+    Examples:
+        >>> from sparsetile.machine import even_counts, preset
+        >>> machine = preset("bow-ipu")
+        >>> x, y = (Variable(v, np.dtype(np.float16), even_counts(10, 1472)) for v in "xy")
+        >>> everything = Copy(x, y, x.offsets[:10], y.offsets[:10], x.counts[:10])
+        >>> steps = (Exchange("copy", (everything,)),)
+        >>> Program("copy", machine, steps, inputs=(x,), outputs=(y,)).machine.tiles
+        1472
     """
 
     name: str

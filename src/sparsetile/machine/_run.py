@@ -34,6 +34,12 @@ class Result:
     Attributes:
         values: The flat array of each output.
         profile: Cycles, bytes and memory.
+
+    Examples:
+        >>> from sparsetile.machine import preset
+        >>> nothing = run(Program("nothing", preset("bow-ipu"), (), (), ()), {})
+        >>> nothing.values, nothing.profile.cycles
+        ({}, 0)
     """
 
     values: Mapping[Variable, _Array]
@@ -55,6 +61,17 @@ def run(program: Program, data: Mapping[Variable, _Array]) -> Result:
     Raises:
         ValueError: If inputs or steps are malformed.
         OutOfTileMemory: If the program does not fit; nothing is executed then.
+
+    Examples:
+        >>> from sparsetile.machine import Codelet, Compute, even_counts, preset
+        >>> x = Variable("x", np.dtype(np.int32), even_counts(3000, 1472))
+        >>> def double(memory):
+        ...     memory[x] *= 2
+        >>> step = Compute("double", (Codelet("double", double, x.counts, (x,), (x,)),))
+        >>> program = Program("double", preset("bow-ipu"), (step,), inputs=(x,), outputs=(x,))
+        >>> result = run(program, {x: np.arange(3000, dtype=np.int32)})
+        >>> result.values[x][:4].tolist(), int(result.profile.tile_cycles.max())
+        ([0, 2, 4, 6], 3)
     """
     traffics, line, taken = _prepared(program)
     check_data(program, data)
@@ -70,6 +87,15 @@ def check_memory(program: Program) -> None:
     Raises:
         ValueError: If steps are malformed.
         OutOfTileMemory: If it does not fit.
+
+    Examples:
+        >>> from sparsetile.machine import OutOfTileMemory, even_counts, preset
+        >>> x = Variable("x", np.dtype(np.int8), even_counts(10**9, 1472))
+        >>> try:
+        ...     check_memory(Program("hold", preset("bow-ipu"), (), inputs=(x,), outputs=()))
+        ... except OutOfTileMemory as error:
+        ...     print(error.needed, error.available)
+        679348 638976
     """
     _prepared(program)
 
