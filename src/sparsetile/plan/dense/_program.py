@@ -1,0 +1,265 @@
+"""A dense product executed on the tiles."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Shaped
+from torch import Tensor
+
+from sparsetile.machine import (
+    Codelet,
+    Compute,
+    Exchange,
+    MachineSpec,
+    Memory,
+    Profile,
+    Program,
+    Step,
+    Variable,
+    run,
+)
+from sparsetile.plan.dense._partition import DensePartition, multiply_cycles, partition_dense
+from sparsetile.plan.dense._parts import Parts
+from sparsetile.plan.dynamic._vertex_sum import cast, reduce
+
+_AT_ONCE = 64  # tiles whose operands are widened at a time
+
+
+@dataclass(frozen=True, eq=False)
+class DenseSteps:
+    """The variables and supersteps of a dense product A·B.
+
+    B is kept as its transpose, n×k: the matrix units take both operands along the inner dimension.
+
+    Attributes:
+        cut: The partition.
+    """
+
+    cut: DensePartition
+
+    @cached_property
+    def a(self) -> Parts:
+        """How A lies."""
+        cut = self.cut
+        tiles = cut.index.reshape(-1, cut.z)
+        return self._operand((cut.m, cut.k), (cut.x_size, cut.y_size), tiles)
+
+    @cached_property
+    def b(self) -> Parts:
+        """How the transpose of B lies."""
+        cut = self.cut
+        tiles = cut.index.transpose(2, 1, 0).reshape(-1, cut.x)
+        return self._operand((cut.n, cut.k), (cut.z_size, cut.y_size), tiles)
+
+    @cached_property
+    def result(self) -> Parts:
+        """How the result lies, in whole blocks."""
+        cut = self.cut
+        tiles = cut.index.transpose(0, 2, 1).reshape(-1, cut.y)
+        size, area = (cut.x_size, cut.z_size), cut.block[0] * cut.block[1]
+        # Two half numbers are moved at once.
+        grain = area * 2 if area % 2 and cut.partials == "float16" else area
+        return Parts(cut.machine, (cut.m, cut.n), size, cut.block, tiles, grain)
+
+    @cached_property
+    def a_whole(self) -> Variable:
+        """The part of A that a tile multiplies."""
+        return self.a.whole("part of the first operand", self.cut.dtype)
+
+    @cached_property
+    def b_whole(self) -> Variable:
+        """The part of B that a tile multiplies."""
+        return self.b.whole("part of the second operand", self.cut.dtype)
+
+    @cached_property
+    def partials(self) -> Variable:
+        """Partial sums."""
+        return self.result.whole("partial sums", self.cut.partials)
+
+    @cached_property
+    def gathered(self) -> Variable:
+        """Partial sums of the same results; nothing has to move if there is only one."""
+        if self.cut.y == 1:
+            return self.partials
+        return self.result.gathered("partial sums to add", self.cut.partials)
+
+    def multiply(self) -> Compute:
+        """The product of the parts on each tile."""
+        cut = self.cut
+        cycles = np.zeros(cut.machine.tiles, np.int64)
+        rows, inner, columns = (
+            np.minimum(size, whole - np.arange(parts) * size)
+            for whole, size, parts in (
+                (cut.m, cut.x_size, cut.x),
+                (cut.k, cut.y_size, cut.y),
+                (cut.n, cut.z_size, cut.z),
+            )
+        )
+        cycles[cut.index] = np.ceil(
+            multiply_cycles(
+                rows[:, None, None],
+                inner[:, None],
+                columns,
+                cut.dtype,
+                cut.partials,
+                cut.machine,
+            )
+        )
+        reads, writes = (self.a_whole, self.b_whole), (self.partials,)
+        return Compute("Multiply", (Codelet("Multiply", self._multiply, cycles, reads, writes),))
+
+    def _multiply(self, memory: Memory) -> None:
+        cut = self.cut
+        a = memory[self.a_whole].reshape(cut.tiles, cut.x_size, cut.y_size)
+        b = memory[self.b_whole].reshape(cut.tiles, cut.z_size, cut.y_size)
+        sums = memory[self.partials].reshape(cut.tiles, -1)
+        r, c = cut.block
+        for at in range(0, cut.tiles, _AT_ONCE):
+            some = slice(at, at + _AT_ONCE)
+            product = a[some].astype(np.float32) @ b[some].astype(np.float32).transpose(0, 2, 1)
+            blocks = product.reshape(-1, cut.x_size // r, r, cut.z_size // c, c)
+            with np.errstate(over="ignore"):  # too large for half is infinite, as on tiles
+                sums[some] = blocks.transpose(0, 1, 3, 2, 4).reshape(len(product), -1)
+
+    def bring_together(self) -> tuple[Exchange, ...]:
+        """The partial sums of the same results come together."""
+        if self.cut.y == 1:
+            return ()
+        copy = self.result.bring_together(self.partials, self.gathered)
+        return (Exchange("Exchange to reduce", (copy,)),)
+
+    def sums(self, memory: Memory) -> Iterator[tuple[int, int, Float32[np.ndarray, "parts n"]]]:
+        """Each share's begin and end in its part, and its results for all parts."""
+        gathered, parts = memory[self.gathered], self.result
+        for begin, end, where in parts.shares(self.gathered, parts.sharers):
+            partial = gathered[where].reshape(len(where), parts.sharers, end - begin)
+            yield begin, end, partial.sum(1, dtype=np.float32)
+
+    def add_up(self, home: Variable) -> Compute:
+        """The partial sums are added up and cast."""
+        cut = self.cut
+
+        def added(memory: Memory) -> None:
+            places = self.result.shares(home)
+            for (_, _, sums), (_, _, where) in zip(self.sums(memory), places, strict=True):
+                with np.errstate(over="ignore"):
+                    memory[home][where] = sums
+
+        cycles = self.add_cycles(home.counts)
+        codelet = Codelet("Reduction or cast", added, cycles, (self.gathered,), (home,))
+        return Compute("Reduction or cast" if cut.y > 1 else "Cast", (codelet,))
+
+    def add_cycles(self, outputs: Shaped[np.ndarray, " tiles"]) -> Shaped[np.ndarray, " tiles"]:
+        """Cycles of adding up what is brought together."""
+        cut, some = self.cut, outputs > 0
+        workers = cut.machine.workers
+        if cut.y > 1:
+            cycles = reduce(outputs, cut.y, cut.partials, cut.dtype, workers)
+        elif cut.partials != cut.dtype:
+            cycles = cast(outputs, cut.partials, cut.dtype, workers)
+        else:
+            cycles = np.zeros(outputs.shape)
+        return np.ceil(np.where(some, cycles, 0)).astype(np.int64)
+
+    def _operand(
+        self,
+        shape: tuple[int, int],
+        size: tuple[int, int],
+        tiles: Shaped[np.ndarray, "parts sharers"],
+    ) -> Parts:
+        grain = 2 if self.cut.dtype == "float16" else 1
+        return Parts(self.cut.machine, shape, size, (1, 1), tiles, grain)
+
+
+def run_dense(
+    machine: MachineSpec,
+    a: Shaped[Tensor, "m k"],
+    b: Shaped[Tensor, "k2 n"],
+    *,
+    partials: str | None = None,
+    memory: float = 1.0,
+    cut: DensePartition | None = None,
+) -> tuple[Shaped[Tensor, "m n"], Profile]:
+    """Execute a dense product on a tile machine.
+
+    This is what a sparse product is to beat, and what takes its place where nearly all is
+    stored: pass the dense weight as `a` for the forward product, its transpose for the gradient
+    of the input. Each operand begins on the tiles that use it, in equal shares.
+
+    Args:
+        machine: The machine.
+        a: The left operand, float16 or float32, on the CPU.
+        b: The right operand, of the same dtype.
+        partials: Dtype of partial sums, `"float16"` or `"float32"`; that of the operands if None.
+        memory: Share of a tile's memory that the planner may use.
+        cut: How to cut the product; the cheapest way if None.
+
+    Returns:
+        The product in the operands' dtype, and what it took.
+
+    Raises:
+        ValueError: If operands do not fit each other, the machine or the partition.
+        OutOfTileMemory: If the program needs more memory than there is.
+
+    Examples:
+        >>> from sparsetile.machine import preset
+        >>> y, profile = run_dense(preset("bow-ipu"), torch.ones(8, 6), torch.ones(6, 4))
+        >>> y[0, 0].item(), profile.cycles > 0
+        (6.0, True)
+    """
+    dtype = check_operands("run_dense", a, b)
+    if a.shape[1] != b.shape[0]:
+        raise ValueError(
+            f"run_dense was given {list(a.shape)} and {list(b.shape)}; the columns of the first "
+            f"must be as many as the rows of the second: transpose one, or check their order"
+        )
+    (m, k), n = a.shape, b.shape[1]
+    if cut is None:
+        cut = partition_dense(machine, m, k, n, dtype, partials=partials, memory=memory)
+    if (cut.machine, cut.m, cut.k, cut.n, cut.dtype) != (machine, m, k, n, dtype):
+        raise ValueError(
+            f"run_dense of m={m}, k={k}, n={n} in {dtype} was given a partition for m={cut.m}, "
+            f"k={cut.k}, n={cut.n} in {cut.dtype} on {cut.machine.name!r}; all must agree: make "
+            f"one with partition_dense, or leave it out"
+        )
+    steps = DenseSteps(cut)
+    a_home, b_home = (
+        parts.home(name, dtype)
+        for name, parts in (("first operand", steps.a), ("second operand", steps.b))
+    )
+    result = steps.result.home("result", dtype)
+    shares = (
+        steps.a.share_out(a_home, steps.a_whole),
+        steps.b.share_out(b_home, steps.b_whole),
+    )
+    body: tuple[Step, ...] = (
+        Exchange("Distribution exchange", shares),
+        steps.multiply(),
+        *steps.bring_together(),
+        steps.add_up(result),
+    )
+    program = Program("dense product", machine, body, (a_home, b_home), (result,))
+    data = {
+        a_home: steps.a.arrange(a.detach().numpy(), a_home),
+        b_home: steps.b.arrange(b.detach().numpy().T, b_home),
+    }
+    done = run(program, data)
+    return torch.from_numpy(steps.result.collect(done.values[result], result)), done.profile
+
+
+def check_operands(asked: str, a: Tensor, b: Tensor) -> str:
+    """The dtype of two matrices; an error unless both are of one that tiles multiply."""
+    if a.dtype != b.dtype or a.dtype not in (torch.float16, torch.float32):
+        raise ValueError(
+            f"{asked} was given {a.dtype} and {b.dtype}; tiles multiply float16 or float32, both "
+            f"operands alike: convert them with .half() or .float()"
+        )
+    if a.ndim != 2 or b.ndim != 2:
+        raise ValueError(
+            f"{asked} was given tensors of shape {list(a.shape)} and {list(b.shape)}; "
+            f"both must be matrices: reshape them first"
+        )
+    return str(a.dtype).removeprefix("torch.")
