@@ -53,9 +53,10 @@ def cut(
         One subgroup for every bucket that has blocks, in order of ix, iy and iz.
 
     Examples:
-        >>> from sparsetile.plan.dynamic._cut import cut
-        >>> cut.__name__
-        'cut'
+        >>> from sparsetile.plan.dynamic._example import small_plan
+        >>> pieces = cut(np.arange(8), np.arange(8), small_plan())
+        >>> pieces.bucket.tolist(), pieces.row.tolist()
+        ([0, 3], [0, 1, 2, 3, 0, 1, 2, 3])
     """
     tall, wide = plan.x_size // plan.kernel_block[0], plan.y_size // plan.kernel_block[1]
     ix, iy = row // max(1, tall), column // max(1, wide)
@@ -99,9 +100,9 @@ def kernel_blocks(
         ValueError: If its shape, blocks or number of blocks are not those of the plan.
 
     Examples:
-        >>> from sparsetile.plan.dynamic._cut import kernel_blocks
-        >>> kernel_blocks.__name__
-        'kernel_blocks'
+        >>> from sparsetile.plan.dynamic._example import small_matrix, small_plan
+        >>> kernel_blocks(small_matrix(), small_plan())[0].tolist()
+        [0, 1, 2, 3, 4, 5, 6, 7]
     """
     _check_matrix(A, plan)
     (r, c), (down, across) = plan.kernel_block, kernel_grid(plan)

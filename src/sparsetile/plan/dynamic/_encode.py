@@ -1,16 +1,21 @@
 """A sparse matrix dealt to the buckets of a plan."""
 
 import numpy as np
-from jaxtyping import UInt16
 
 from sparsetile.matrix import BSR
-from sparsetile.matrix._check import message
 from sparsetile.plan.dynamic import _layout as at
-from sparsetile.plan.dynamic._cut import Pieces, cut, kernel_blocks
+from sparsetile.plan.dynamic._cut import cut, kernel_blocks
 from sparsetile.plan.dynamic._encoded import Encoded
+from sparsetile.plan.dynamic._overflow import overflow_info
 from sparsetile.plan.dynamic._plan import DynamicPlan
 from sparsetile.plan.dynamic._scan import exclusive
-from sparsetile.plan.dynamic._words import bucket_order, counts_of, write_words, write_words_grad_a
+from sparsetile.plan.dynamic._spill import spill
+from sparsetile.plan.dynamic._words import (
+    bucket_order,
+    counts_of,
+    write_words,
+    write_words_grad_a,
+)
 
 
 def encode(plan: DynamicPlan, A: BSR) -> Encoded:
@@ -33,46 +38,19 @@ def encode(plan: DynamicPlan, A: BSR) -> Encoded:
             plan's partitions are too large for 16-bit meta-information.
 
     Examples:
-        >>> from sparsetile.plan.dynamic._encode import encode
-        >>> encode.__name__
-        'encode'
+        >>> from sparsetile.plan.dynamic._example import small_matrix, small_plan
+        >>> encode(small_plan(), small_matrix())
+        Encoded(8×8, 4 buckets of 8 values and 70 words, steps 1×1×1)
     """
     row, column, blocks = kernel_blocks(A, plan)
-    pieces = cut(row, column, plan)
+    pieces = spill(cut(row, column, plan), plan)
     meta = write_words(pieces, plan)
     if plan.bucket_meta_grad_a:
         meta = np.concatenate([meta, write_words_grad_a(pieces, plan)], axis=1)
-    count = counts_of(pieces)
-    capacity = at.capacity(plan)
-    start = bucket_order(pieces.bucket, count)
-    if len(count) and int((start + count).max()) > capacity:
-        raise ValueError("Overflow in buckets")
-    target = (pieces.bucket * capacity + start - exclusive(count)).repeat(count)
-    target += np.arange(len(target))
+    count, capacity = counts_of(pieces), at.capacity(plan)
+    first = pieces.bucket * capacity + bucket_order(pieces.bucket, count)
+    target = (first - exclusive(count)).repeat(count) + np.arange(len(pieces.source))
     values = np.zeros((plan.tiles * capacity, blocks.shape[1]), blocks.dtype)
     values[target] = blocks[pieces.source]
-    overflow = _overflow(pieces, plan)
+    overflow = overflow_info(pieces.bucket, pieces.ix, pieces.iy, plan)
     return Encoded(plan, np.concatenate([overflow, meta.reshape(-1)]), values.reshape(-1))
-
-
-def _overflow(pieces: Pieces, plan: DynamicPlan) -> UInt16[np.ndarray, " words"]:
-    """How far from its own partition, in the direction in which buckets travel, anything is."""
-    x = (pieces.ix - pieces.bucket % plan.x) % plan.x
-    y = (pieces.iy - pieces.bucket // (plan.x * plan.z)) % plan.y
-    ends = [int(x.max(initial=0)) + 1, int(y.max(initial=0)) + 1, plan.z]
-    if ends[0] > 1:
-        ends[1] = plan.y
-    words = np.zeros(at.overflow_words(plan), np.uint16)
-    if max(ends) > at.LARGEST:
-        raise ValueError(
-            message(
-                "encode",
-                got=f"{max(ends)} partitions of one dimension",
-                allowed=f"at most {at.LARGEST}, for meta-information has 16 bits",
-                fix="plan with fewer partitions",
-            )
-        )
-    words[:3] = ends
-    for distance in np.unique(x):
-        words[3 + distance // at.BITS_PER_WORD] |= 1 << (distance % at.BITS_PER_WORD)
-    return words

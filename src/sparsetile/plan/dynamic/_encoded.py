@@ -27,9 +27,11 @@ class Encoded:
         ValueError: If the arrays are not as long as the plan asks for.
 
     Examples:
-        >>> from sparsetile.plan.dynamic._encoded import Encoded
-        >>> Encoded.__name__
-        'Encoded'
+        >>> from sparsetile.plan.dynamic._example import small_plan
+        >>> plan = small_plan()
+        >>> empty = np.zeros(4 + 4 * plan.bucket_meta, np.uint16), np.zeros(32, np.float32)
+        >>> Encoded(plan, *empty).value_buckets.shape
+        (4, 8)
     """
 
     plan: DynamicPlan
@@ -111,9 +113,12 @@ def steps(encoded: Encoded) -> tuple[int, int, int]:
         The ends `(X, Y, Z)`.
 
     Examples:
-        >>> from sparsetile.plan.dynamic._encoded import steps
-        >>> steps.__name__
-        'steps'
+        >>> from sparsetile.plan.dynamic._example import small_matrix, small_plan
+        >>> from sparsetile.plan.dynamic._encode import encode
+        >>> steps(encode(small_plan(), small_matrix()))
+        (1, 1, 1)
+        >>> steps(encode(small_plan(bucket_values=2), small_matrix()))
+        (1, 2, 1)
     """
     x, y, z = (int(end) for end in encoded.overflow_ends)
     return x, y, z

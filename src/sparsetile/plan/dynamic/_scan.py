@@ -32,6 +32,7 @@ class Entries:
         row_first: First row of each subgroup.
         rows: Rows of each subgroup.
         row: Subgroup by subgroup, the row in the partition, in blocks.
+        row_at: Words from the head of its subgroup to each row.
         row_begin: First block of each row.
         row_count: Blocks of each row.
         subgroup: Subgroup of each block.
@@ -52,6 +53,7 @@ class Entries:
     row_first: Int64[np.ndarray, " subgroups"]
     rows: Int64[np.ndarray, " subgroups"]
     row: Int64[np.ndarray, " rows"]
+    row_at: Int64[np.ndarray, " rows"]
     row_begin: Int64[np.ndarray, " rows"]
     row_count: Int64[np.ndarray, " rows"]
     subgroup: Int64[np.ndarray, " blocks"]
@@ -93,9 +95,12 @@ def scan(
         ValueError: If the words contradict each other or the plan.
 
     Examples:
-        >>> from sparsetile.plan.dynamic._scan import scan
-        >>> scan.__name__
-        'scan'
+        >>> from sparsetile.plan.dynamic._example import small_matrix, small_plan
+        >>> from sparsetile.plan.dynamic._encode import encode
+        >>> plan = small_plan()
+        >>> found = scan(encode(plan, small_matrix()).meta_buckets, plan)
+        >>> found.bucket.tolist(), found.count.tolist(), found.w_row.tolist()
+        ([0, 3], [4, 4], [0, 1, 2, 3, 4, 5, 6, 7])
     """
     buckets, length = meta_buckets.shape
     allowed = plan.bucket_meta if which == "fwd" else plan.bucket_meta_grad_a
@@ -263,6 +268,7 @@ def _entries(
         row_first=exclusive(rows),
         rows=rows,
         row=major,
+        row_at=row_at - found.head.repeat(rows),
         row_begin=row_begin,
         row_count=row_count,
         subgroup=subgroup,

@@ -27,9 +27,12 @@ def write_words(pieces: Pieces, plan: DynamicPlan) -> UInt16[np.ndarray, "tiles 
         ValueError: If a bucket is too small or a word would not fit 16 bits.
 
     Examples:
-        >>> from sparsetile.plan.dynamic._words import write_words
-        >>> write_words.__name__
-        'write_words'
+        >>> from sparsetile.plan.dynamic._example import small_plan
+        >>> from sparsetile.plan.dynamic._cut import cut
+        >>> plan = small_plan()
+        >>> one = cut(np.array([1]), np.array([2]), plan)
+        >>> write_words(one, plan)[0, :18].tolist()
+        [1, 0, 0, 1, 17, 2, 0, 14, 1, 0, 2, 0, 0, 5, 1, 1, 16, 0]
     """
     return _Writer(pieces, plan, None).words()
 
@@ -48,9 +51,12 @@ def write_words_grad_a(pieces: Pieces, plan: DynamicPlan) -> UInt16[np.ndarray, 
         ValueError: If a bucket is too small or a word would not fit 16 bits.
 
     Examples:
-        >>> from sparsetile.plan.dynamic._words import write_words_grad_a
-        >>> write_words_grad_a.__name__
-        'write_words_grad_a'
+        >>> from sparsetile.plan.dynamic._example import small_plan
+        >>> from sparsetile.plan.dynamic._cut import cut
+        >>> plan = small_plan(bucket_meta_grad_a=70)
+        >>> one = cut(np.array([1]), np.array([2]), plan)
+        >>> write_words_grad_a(one, plan)[0, 14:19].tolist()
+        [2, 1, 0, 8, 0]
     """
     of_row = (
         np.add.reduceat(pieces.row_count, exclusive(pieces.rows))

@@ -45,7 +45,7 @@ def grid_split(rows: int, columns: int, workers: int) -> tuple[tuple[int, int, i
 
     Examples:
         >>> grid_split(1, 5, 4)
-        ((0, 1, 0, 2), (0, 1, 4, 1), (0, 1, 2, 1), (0, 1, 3, 1))
+        ((0, 1, 0, 1), (0, 1, 2, 2), (0, 1, 4, 1), (0, 1, 1, 1))
     """
     each = -(-rows * columns // workers)
     tall = min(-(-each // columns), rows)
@@ -106,7 +106,7 @@ def split_rows(
     Examples:
         >>> one = np.array([0]), np.array([26]), np.array([0]), np.array([13])
         >>> split_rows(*one, 2 * np.arange(1, 14), grains=1, workers=6).size.tolist()
-        [2, 3, 2, 2, 2, 2]
+        [2, 3, 2, 3, 2, 1]
     """
     table, turns, index = _templates(np.where(rows > 2 * workers, 1, rows), grains, workers)
     shares = table[index]
@@ -135,7 +135,7 @@ def split_blocks(count: Int64[np.ndarray, " subgroups"], workers: int) -> Shares
 
     Examples:
         >>> split_blocks(np.array([3, 8]), 6).size.tolist()
-        [1, 1, 1, 2, 2, 1, 1, 1, 1]
+        [1, 1, 1, 1, 1, 2, 2, 1, 1]
     """
     kinds, index = np.unique(count, return_inverse=True)
     pieces = [grid_split(1, int(kind), workers) for kind in kinds]
