@@ -41,3 +41,13 @@ class StaticPlan:
     band_starts: tuple[int, ...]
     band_tiles: tuple[tuple[int, ...], ...]
     cost: Cost
+
+    @property
+    def splits(self) -> int:
+        """Intervals of the dense operand's columns."""
+        return len(self.column_starts) - 1
+
+    @property
+    def bands(self) -> int:
+        """Bands of the sparse operand's columns."""
+        return len(self.band_starts) - 1
