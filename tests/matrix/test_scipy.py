@@ -78,3 +78,17 @@ def test_no_memory_is_shared():
     s.data[:] = 7
     A.values[0] = 9
     assert np.array_equal(back.toarray(), np.eye(4))
+
+
+@pytest.mark.parametrize("format", ["csr", "csc", "bsr"])
+def test_offsets_that_point_outside_are_refused(format):
+    s = sparse.csr_array(np.eye(2)).asformat(format)
+    s.indptr[1] = 10**8
+    with pytest.raises(ValueError, match=r"crow_indices: got offsets that fall .*; allowed: "):
+        BSR.from_scipy(s)
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.csc_array])
+def test_room_beyond_the_last_element_is_no_obstacle(kind):
+    s = kind((np.array([1.0, 2.0, 9.0]), np.array([0, 1, 0]), np.array([0, 1, 2])), shape=(2, 2))
+    assert BSR.from_scipy(s).to_dense().tolist() == [[1.0, 0.0], [0.0, 2.0]]

@@ -55,6 +55,10 @@ def from_scipy(s: Any, blocksize: int | tuple[int, int] | None, *, drop_zero_blo
         blocks = values.reshape(len(cols), r, c)
         A = reblock(from_blocks(shape, (r, c), spell_out(crow), cols, blocks), wanted or (r, c))
     else:
+        if s.format in ("csr", "csc"):
+            # tocoo follows the offsets wherever they point. Room beyond the last one is allowed.
+            stored = len(s.indices[: s.indptr[-1]])
+            check_crow(_tensor(s.indptr), shape[s.format == "csc"], stored)
         entries = s.tocoo()
         rows, cols, values = (_tensor(a) for a in (entries.row, entries.col, entries.data))
         A = from_elements(shape, wanted or (1, 1), rows, cols, values)
