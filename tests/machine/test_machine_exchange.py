@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparsetile.machine import Copy, Exchange, Program, Variable, even_counts, preset, run
+from sparsetile.machine._exchange import _joined
 from support_machine import INT32, SMALL, UINT8, copy, exchange, program, small, variable
 
 
@@ -305,3 +306,11 @@ def test_a_million_runs_on_all_tiles_of_an_ipu():
     assert np.array_equal(result.values[b].reshape(-1, 2), values.reshape(-1, 2)[order])
     # Every tile gets about 679 runs of two elements, a cycle each.
     assert result.profile.tile_cycles.max() == pytest.approx(2 * 680, rel=0.01)
+
+
+def test_keys_too_large_for_64_bits_still_tell_runs_apart():
+    first = np.array([2**61, 5, 2**61, 2**61 + 1], dtype=np.int64)
+    second = np.array([7, 7, 6, 0], dtype=np.int64)
+    joined = _joined(first, second, 8)
+    assert np.argsort(joined).tolist() == [1, 2, 0, 3]
+    assert len(set(joined.tolist())) == 4

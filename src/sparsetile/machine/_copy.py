@@ -10,9 +10,8 @@ from jaxtyping import Int64
 
 Runs: TypeAlias = Int64[np.ndarray, " runs"]
 
-# Bytes of temporaries at a time, and how many lengths are worth a call each.
-_CHUNK = 64 << 20
-_LENGTHS = 64
+_CHUNK = 64 << 20  # bytes of temporaries at a time
+_ALIKE = 64  # runs of one length that are worth a call of their own
 
 
 def move(
@@ -43,7 +42,7 @@ def _equal(length: Runs) -> Iterator[tuple[slice | npt.NDArray[np.int64], int]]:
     order = np.argsort(length)
     ordered = length[order]
     begins = np.flatnonzero(np.diff(ordered, prepend=-1))
-    if len(begins) <= _LENGTHS:
+    if len(begins) <= max(_ALIKE, length.size // _ALIKE):
         for begin, end in pairwise([*begins.tolist(), length.size]):
             yield order[begin:end], int(ordered[begin])
     else:

@@ -168,19 +168,14 @@ class Profile:
         """
         rows = [_HEAD, *(self._cells(phase) for phase in self.phases)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [self.headline()]
+        lines = [self._headline()]
         for row in rows:
             texts = [f"{cell:<{width}}" for cell, width in zip(row[:2], widths, strict=False)]
             numbers = [f"{cell:>{width}}" for cell, width in zip(row[2:], widths[2:], strict=True)]
             lines.append("  ".join(texts + numbers))
         return "\n".join(lines)
 
-    def headline(self) -> str:
-        """The whole in one line: cycles, time and memory.
-
-        Returns:
-            Text without a line break.
-        """
+    def _headline(self) -> str:
         return (
             f"{self.program} on {self.machine.name}: {self.cycles:,} cycles, "
             f"{self.seconds * 1e6:,.1f} µs; fullest tile {self.tile_memory.max():,} of "

@@ -112,7 +112,7 @@ class Codelet:
             written must depend on that tile's parts only.
         cycles: Cycles of each tile, `[tiles]`, or a function that counts them from the memory as
             it is before `run`.
-        reads: Variables read.
+        reads: Variables read, also those of which a part is kept while another is written.
         writes: Variables written.
 
     Examples:
