@@ -171,10 +171,10 @@ class _Execution:
                 self.finish(slot - 1)
 
     def count(self, step: Repeat) -> int:
-        if isinstance(step.count, int):
-            count, where = step.count, "in the program"
-        else:
+        if isinstance(step.count, Variable):
             count, where = int(self.memory[step.count][0]), f"in {step.count.name!r}"
+        else:
+            count, where = int(step.count), "in the program"
         if count < 0:
             raise ValueError(
                 f"a loop of program {self.program.name!r} has the count {count} {where}; "
