@@ -96,18 +96,24 @@ def propagation_steps(encoded: Encoded) -> int:
     """
     plan = encoded.plan
     x_end, y_end, bits = read_overflow(encoded.meta[: overflow_words(plan)], plan)
-    return (y_end - 1 + plan.y * sum(bits[1:x_end])) * plan.z
+    return (_first_turns(y_end, bits) + plan.y * sum(bits[1:x_end])) * plan.z
+
+
+def _first_turns(y_end: int, bits: list[bool]) -> int:
+    """Shifts by a column partition while nothing has been shifted by a row partition."""
+    return y_end - 1 if bits[0] else 0
 
 
 def _start(plan: DynamicPlan, c: Control) -> Compute:
     """Read the overflow triplet."""
 
     def run(memory: Memory) -> None:
-        x_end, y_end, _ = read_overflow(memory[c.overflow], plan)
-        memory[c.any][:] = x_end > 1 or y_end > 1
-        memory[c.y_turns][:] = y_end - 1
+        x_end, y_end, bits = read_overflow(memory[c.overflow], plan)
+        turns = _first_turns(y_end, bits)
+        memory[c.any][:] = x_end > 1 or turns > 0
+        memory[c.y_turns][:] = turns
         memory[c.x_turns][:] = x_end - 1
-        memory[c.y_home][:] = (1 - y_end) % plan.y
+        memory[c.y_home][:] = -turns % plan.y
         memory[c.x_home][:] = (1 - x_end) % plan.x
         memory[c.distance][:] = 0
 

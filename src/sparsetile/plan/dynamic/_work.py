@@ -8,10 +8,14 @@ from sparsetile.plan.dynamic import _vertex_element as element
 from sparsetile.plan.dynamic._own import Own, Workers, grad_w_workers, workers
 from sparsetile.plan.dynamic._plan import DynamicPlan
 
-_Tiles = Int64[np.ndarray, " tiles"]
 
-
-def work(plan: DynamicPlan, method: str, found: Own, tile: _Tiles, tiles: int) -> _Tiles:
+def work(
+    plan: DynamicPlan,
+    method: str,
+    found: Own,
+    tile: Int64[np.ndarray, " buckets"],
+    tiles: int,
+) -> Int64[np.ndarray, " tiles"]:
     """Cycles of each tile for one call of its vertex.
 
     Args:
