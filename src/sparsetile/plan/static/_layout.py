@@ -13,6 +13,9 @@ from sparsetile.plan.static._deal import Deal
 from sparsetile.plan.static._partition import Partition
 from sparsetile.plan.static._sharers import Sharers
 
+# Of one interval's tiles, up to the last that has any; an axis that may differ between intervals.
+_Counts = Int64[np.ndarray, " _"]
+
 # Block kernels read so many bytes beyond the rows that they multiply.
 _OVER_READ = 16
 
@@ -143,7 +146,7 @@ class Layout:
         return int(variable.offsets[self.intervals[at].tile])
 
     @property
-    def _values(self) -> list[Int64[np.ndarray, " some"]]:
+    def _values(self) -> list[_Counts]:
         return [i.deal.tile_blocks * self.b**2 for i in self.intervals]
 
     def _spread(self, name: str, size: int, grain: int | None = None) -> Variable:
@@ -154,7 +157,7 @@ class Layout:
     def _per_tile(
         self,
         name: str,
-        counts: list[Int64[np.ndarray, " some"]],
+        counts: list[_Counts],
         dtype: str | None = None,
         persistent: bool = False,
     ) -> Variable:

@@ -7,7 +7,8 @@ from sparsetile.machine import Copy, Exchange, Variable
 from sparsetile.plan.static._layout import Interval, Layout
 from sparsetile.plan.static._runs import cut
 
-_Runs = tuple[Int64[np.ndarray, " runs"], Int64[np.ndarray, " runs"], Int64[np.ndarray, " runs"]]
+# Source, target and length of runs; of one interval, so their number may differ between intervals.
+_Runs = tuple[Int64[np.ndarray, " _"], Int64[np.ndarray, " _"], Int64[np.ndarray, " _"]]
 
 
 def gather(layout: Layout) -> Exchange:

@@ -115,8 +115,6 @@ def partition(plan: StaticPlan) -> Partition:
         ... )
         >>> partition(plan).order.tolist()
         [0, 2, 1, 3]
-        >>> tile_of_block(plan, 0).tolist()
-        [0, 2, 1, 3]
     """
     _check(plan)
     pattern = plan.pattern
@@ -146,7 +144,16 @@ def tile_of_block(plan: StaticPlan, interval: int) -> Int64[np.ndarray, " nnzb"]
         ValueError: If the plan does not fit its pattern or its machine.
 
     Examples:
-        See `partition`.
+        >>> from sparsetile.machine import preset
+        >>> from sparsetile.matrix import Pattern
+        >>> from sparsetile.plan._cost import Cost
+        >>> plan = StaticPlan(
+        ...     machine=preset("bow-ipu"), pattern=Pattern((2, 4), 1, [0, 2, 4], [0, 2, 1, 3]),
+        ...     n=2, dtype="float32", preprocess=False, column_starts=(0, 2), split_tiles=(0, 4),
+        ...     band_starts=(0, 2, 4), band_tiles=((0, 2, 4),), cost=Cost(()),
+        ... )
+        >>> tile_of_block(plan, 0).tolist()
+        [0, 2, 1, 3]
     """
     parts = partition(plan)
     tile = np.empty_like(parts.order)
