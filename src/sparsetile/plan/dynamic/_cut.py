@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from jaxtyping import Int64, Shaped
 
-from sparsetile.matrix import BSR
-from sparsetile.matrix._check import describe, message
+from sparsetile.matrix import BSR, COO, CSC, CSR
+from sparsetile.matrix._check import message
+from sparsetile.plan.dynamic._check_operand import as_operand, check_plan
 from sparsetile.plan.dynamic._plan import DynamicPlan
 from sparsetile.plan.dynamic._scan import exclusive
 
@@ -82,7 +83,7 @@ def cut(
 
 
 def kernel_blocks(
-    A: BSR, plan: DynamicPlan
+    A: BSR | COO | CSC | CSR, plan: DynamicPlan
 ) -> tuple[
     Int64[np.ndarray, " blocks"], Int64[np.ndarray, " blocks"], Shaped[np.ndarray, "blocks area"]
 ]:
@@ -96,7 +97,7 @@ def kernel_blocks(
         Block rows, block columns and values, rounded to the plan's dtype.
 
     Raises:
-        TypeError: If `A` is not a BSR.
+        TypeError: If `A` is no sparse matrix of this library.
         ValueError: If its shape, blocks or number of blocks are not those of the plan.
 
     Examples:
@@ -104,7 +105,8 @@ def kernel_blocks(
         >>> kernel_blocks(small_matrix(), small_plan())[0].tolist()
         [0, 1, 2, 3, 4, 5, 6, 7]
     """
-    _check_matrix(A, plan)
+    check_plan(plan)
+    A = as_operand(A, plan)
     (r, c), (down, across) = plan.kernel_block, kernel_grid(plan)
     values = A.values.detach().cpu().to(getattr(torch, plan.dtype))
     p = A.pattern
@@ -146,24 +148,3 @@ def shrink_order(
     rank = np.arange(int(blocks.sum())) - exclusive(blocks).repeat(blocks)
     start = first.repeat(blocks) + rank * (down * across)
     return np.asarray((start[:, None] + np.arange(across)).reshape(-1))
-
-
-def _check_matrix(A: object, plan: DynamicPlan) -> None:
-    """Refuse a matrix that the plan was not made for."""
-    if not isinstance(A, BSR):
-        raise TypeError(
-            message(
-                "A", got=describe(A), allowed="a sparsetile.BSR", fix="convert it, as CSR.to_bsr()"
-            )
-        )
-    wanted = ((plan.m, plan.k), plan.blocksize)
-    if (A.shape, A.blocksize) != wanted or A.pattern.ragged:
-        (m, k), (r, c) = wanted
-        raise ValueError(
-            message(
-                "A",
-                got=f"{A!r}",
-                allowed=f"{m}×{k} in whole blocks of {r}×{c}, as planned",
-                fix="plan for this matrix, or store it in blocks of the plan",
-            )
-        )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sparsetile.matrix import BSR
+from sparsetile.matrix import BSR, COO, CSC, CSR
 from sparsetile.plan.dynamic import _layout as at
 from sparsetile.plan.dynamic._cut import cut, kernel_blocks
 from sparsetile.plan.dynamic._encoded import Encoded
@@ -18,7 +18,7 @@ from sparsetile.plan.dynamic._words import (
 )
 
 
-def encode(plan: DynamicPlan, A: BSR) -> Encoded:
+def encode(plan: DynamicPlan, A: BSR | COO | CSC | CSR) -> Encoded:
     """Deal a matrix to the buckets of a plan.
 
     The non-zeros of each partition of W are dealt evenly to the tiles that share it. What does not
@@ -33,7 +33,7 @@ def encode(plan: DynamicPlan, A: BSR) -> Encoded:
         The buckets.
 
     Raises:
-        TypeError: If `A` is not a BSR.
+        TypeError: If `A` is no sparse matrix of this library.
         ValueError: If the matrix is not one that was planned for, if buckets overflow, or if the
             plan's partitions are too large for 16-bit meta-information.
 

@@ -93,7 +93,7 @@ class Encoded:
 
     def __repr__(self) -> str:
         plan = self.plan
-        x, y, z = steps(self)
+        x, y, z = self.overflow_ends
         return (
             f"Encoded({plan.m}×{plan.k}, {plan.tiles} buckets of {plan.bucket_values} values and "
             f"{plan.bucket_meta + plan.bucket_meta_grad_a} words, steps {x}×{y}×{z})"
@@ -112,6 +112,9 @@ def steps(encoded: Encoded) -> tuple[int, int, int]:
     Returns:
         The ends `(X, Y, Z)`.
 
+    Raises:
+        ValueError: If the meta-information has ends that the plan cannot have.
+
     Examples:
         >>> from sparsetile.plan.dynamic._example import small_matrix, small_plan
         >>> from sparsetile.plan.dynamic._encode import encode
@@ -120,5 +123,14 @@ def steps(encoded: Encoded) -> tuple[int, int, int]:
         >>> steps(encode(small_plan(bucket_values=2), small_matrix()))
         (1, 2, 1)
     """
-    x, y, z = (int(end) for end in encoded.overflow_ends)
+    plan, (x, y, z) = encoded.plan, (int(end) for end in encoded.overflow_ends)
+    if not (1 <= x <= plan.x and 1 <= y <= plan.y and z == plan.z):
+        raise ValueError(
+            message(
+                "corrupt or invalid meta-information",
+                got=f"loops of {x}×{y}×{z} steps",
+                allowed=f"at most {plan.x}×{plan.y}, and {plan.z} over the batch",
+                fix="encode the matrix again",
+            )
+        )
     return x, y, z

@@ -41,6 +41,13 @@ class Entries:
         local_row: Row in its partition of each block.
         local_column: Column in its partition of each block.
         value: Where the values of each block begin in its bucket.
+
+    Examples:
+        >>> from sparsetile.plan.dynamic._encode import encode
+        >>> from sparsetile.plan.dynamic._example import small_matrix, small_plan
+        >>> found = scan(encode(small_plan(), small_matrix()).meta_buckets, small_plan())
+        >>> found.ix.tolist(), found.iy.tolist(), found.rows.tolist()
+        ([0, 1], [0, 1], [4, 4])
     """
 
     bucket: Int64[np.ndarray, " subgroups"]

@@ -22,6 +22,13 @@ class WorkerEntries:
         count: Blocks of each worker.
         z_begin: First column of the dense operand of each worker.
         z_size: Columns of the dense operand of each worker, to whole grains.
+
+    Examples:
+        >>> from sparsetile.plan.dynamic._encode import encode
+        >>> from sparsetile.plan.dynamic._example import small_matrix, small_plan
+        >>> words = encode(small_plan(), small_matrix()).meta_buckets
+        >>> scan_workers(words, small_plan()).z_size.tolist()
+        [2, 2]
     """
 
     subgroup: Int64[np.ndarray, " workers"]
