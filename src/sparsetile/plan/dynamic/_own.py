@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int64, UInt16
 
 from sparsetile.plan.dynamic import _layout as at
 from sparsetile.plan.dynamic._plan import DynamicPlan
-from sparsetile.plan.dynamic._scan import Entries, Which, exclusive, scan
+from sparsetile.plan.dynamic._scan import Entries, Which, scan
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,70 +81,3 @@ def find_own(
     bucket = some[entries.bucket]
     mine = entries.ix * plan.y + entries.iy + 1 == wanted[bucket]
     return Own(foreign, own, entries, words, bucket, mine)
-
-
-@dataclass(frozen=True, eq=False)
-class Workers:
-    """Work that the words of own subgroups deal to workers.
-
-    Attributes:
-        subgroup: Subgroup of each worker.
-        rows: Rows that it goes through.
-        entries: Blocks that it multiplies.
-        z: Columns of the dense operand that it computes.
-    """
-
-    subgroup: Int64[np.ndarray, " workers"]
-    rows: Int64[np.ndarray, " workers"]
-    entries: Int64[np.ndarray, " workers"]
-    z: Int64[np.ndarray, " workers"]
-
-
-def workers(found: Own, plan: DynamicPlan) -> Workers:
-    """Workers of the element products: whole rows, and a part of the columns of each."""
-    entries = found.entries
-    head = _heads(found)
-    flat = found.words.reshape(-1)
-    own = np.flatnonzero(found.mine)
-    subgroup, place = _places(own, head[own] + at.ELEMENT_HEADER, flat[head[own] + at.WORKERS], 5)
-    first = entries.first[subgroup] + flat[place]
-    row = np.searchsorted(entries.row_begin, first, side="right") - 1
-    rows = flat[place + 3].astype(np.int64) + 1
-    ends = np.concatenate((entries.row_begin, [len(entries.subgroup)]))
-    return Workers(subgroup, rows, ends[row + rows] - ends[row], flat[place + 1].astype(np.int64))
-
-
-def grad_w_workers(found: Own, plan: DynamicPlan) -> Workers:
-    """Workers of the gradient of the weight: a run of blocks, whatever their rows."""
-    entries = found.entries
-    head = _heads(found)
-    flat = found.words.reshape(-1)
-    own = np.flatnonzero(found.mine)
-    if at.is_block(plan):
-        begin, many = head[own] + at.BLOCK_HEADER, flat[head[own] + at.BLOCK_WORKERS]
-    else:
-        begin = head[own] + at.ELEMENT_HEADER + flat[head[own] + at.WORKERS].astype(np.int64) * 5
-        begin, many = begin + 1, flat[begin]
-    subgroup, place = _places(own, begin, many, 4)
-    first = entries.first[subgroup] + flat[place]
-    take = flat[place + 3].astype(np.int64)
-    row = np.searchsorted(entries.row_begin, first, side="right")
-    last = np.searchsorted(entries.row_begin, first + take - 1, side="right")
-    return Workers(subgroup, last - row + 1, take, np.full_like(take, plan.z_size))
-
-
-def _heads(found: Own) -> Int64[np.ndarray, " subgroups"]:
-    """Where subgroups begin in the words of all buckets."""
-    return np.asarray(found.entries.bucket * found.words.shape[1] + found.entries.head)
-
-
-def _places(
-    owner: Int64[np.ndarray, " own"],
-    begin: Int64[np.ndarray, " own"],
-    many: UInt16[np.ndarray, " own"],
-    words: int,
-) -> tuple[Int64[np.ndarray, " workers"], Int64[np.ndarray, " workers"]]:
-    """Subgroup of each worker, and where its words begin."""
-    count = many.astype(np.int64)
-    rank = np.arange(int(count.sum())) - exclusive(count).repeat(count)
-    return owner.repeat(count), begin.repeat(count) + rank * words

@@ -32,6 +32,11 @@ def grad_w_program(plan: DynamicPlan) -> DynamicProgram:
 
     Returns:
         A program that runs with every pattern that is encoded for the plan.
+
+    Examples:
+        >>> from sparsetile.plan.dynamic._example import small_plan
+        >>> grad_w_program(small_plan()).output.name
+        'gradient of values'
     """
     dy, x = Spread(plan, "x"), Spread(plan, "y")
     given = (dy.variable("dy", plan.dtype), x.variable("x", plan.dtype))

@@ -31,6 +31,11 @@ def product_program(plan: DynamicPlan, pass_: str) -> DynamicProgram:
 
     Returns:
         A program that runs with every pattern that is encoded for the plan.
+
+    Examples:
+        >>> from sparsetile.plan.dynamic._example import small_plan
+        >>> product_program(small_plan(), "grad_a").output.name
+        'dx'
     """
     forward = pass_ == "fwd"
     multiply = Multiply(plan, pass_)

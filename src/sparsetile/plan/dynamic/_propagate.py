@@ -93,6 +93,12 @@ def propagation_steps(encoded: Encoded) -> int:
 
     Returns:
         0 if every bucket holds only what belongs to its own row and column partition.
+
+    Examples:
+        >>> from sparsetile.plan.dynamic._encode import encode
+        >>> from sparsetile.plan.dynamic._example import small_matrix, small_plan
+        >>> propagation_steps(encode(small_plan(), small_matrix()))
+        0
     """
     plan = encoded.plan
     x_end, y_end, bits = read_overflow(encoded.meta[: overflow_words(plan)], plan)

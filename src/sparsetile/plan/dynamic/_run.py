@@ -35,6 +35,12 @@ def dynamic_program(plan: DynamicPlan, pass_: Pass = "fwd") -> DynamicProgram:
 
     Raises:
         ValueError: If there is no such pass, or the plan was not made for it.
+
+    Examples:
+        >>> from sparsetile.plan.dynamic._example import small_plan
+        >>> made = dynamic_program(small_plan())
+        >>> sorted(made.inputs), made.output.name
+        (['meta', 'overflow', 'values', 'x'], 'y')
     """
     if pass_ not in _OPERANDS:
         raise ValueError(
@@ -76,14 +82,24 @@ def run_dynamic(
         pass_: `"fwd"` for W·x, `"grad_a"` for Wᵀ·dy, `"grad_w"` for dy·xᵀ at the stored blocks.
 
     Returns:
-        `y[m, n]`, `dx[k, n]`, or the gradient of `encoded.values`, laid out like these; and a
-        profile. Their dtype is the plan's.
+        `y[m, n]`, `dx[k, n]`, or the gradient of `encoded.values`, laid out like these, which
+        `decode_values` brings into the order of the matrix; and a profile. Their dtype is the
+        plan's.
 
     Raises:
         ValueError: If the plan was not made for the pass, if `encoded` was made for another plan,
             or if a size is wrong.
         TypeError: If an operand is no tensor, or of another dtype than the plan's.
         OutOfTileMemory: If the program does not fit in the tiles' memory.
+
+    Examples:
+        >>> import torch
+        >>> from sparsetile.plan.dynamic._encode import encode
+        >>> from sparsetile.plan.dynamic._example import small_matrix, small_plan
+        >>> plan = small_plan()
+        >>> y, profile = run_dynamic(plan, encode(plan, small_matrix()), torch.ones(8, 2))
+        >>> bool((y == 1).all()), profile.program
+        (True, 'dynamic fwd 8×8×2')
     """
     made = dynamic_program(plan, pass_)
     if encoded.plan != plan:

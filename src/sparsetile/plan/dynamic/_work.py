@@ -5,8 +5,14 @@ from jaxtyping import Float64, Int64
 
 from sparsetile.plan.dynamic import _vertex_block as block
 from sparsetile.plan.dynamic import _vertex_element as element
-from sparsetile.plan.dynamic._own import Own, Workers, grad_w_workers, workers
+from sparsetile.plan.dynamic._own import Own
 from sparsetile.plan.dynamic._plan import DynamicPlan
+from sparsetile.plan.dynamic._scan import Which
+from sparsetile.plan.dynamic._scan_workers import (
+    WorkerEntries,
+    scan_grad_w_workers,
+    scan_workers,
+)
 
 
 def work(
@@ -70,19 +76,23 @@ def _each(plan: DynamicPlan, method: str, found: Own) -> Float64[np.ndarray, " s
         of_row = np.arange(len(entries.rows)).repeat(entries.rows)
         shares = np.bincount(of_row, share, len(entries.rows))
         return np.asarray(start + entries.rows * row + shares * entry, np.float64)
-    dealt = workers(found, plan) if method in ("Forward", "GradA") else grad_w_workers(found, plan)
-    per_row = dealt.entries / dealt.rows
+    if method in ("Forward", "GradA"):
+        which: Which = "fwd" if method == "Forward" else "grad_a"
+        dealt = scan_workers(found.words, plan, which, entries)
+    else:
+        dealt = scan_grad_w_workers(found.words, plan, entries)
+    per_row = dealt.count / dealt.rows
     if method == "Forward":
-        cycles = element.element_forward(dealt.rows, per_row, dealt.z, plan.dtype)
+        cycles = element.element_forward(dealt.rows, per_row, dealt.z_size, plan.dtype)
     elif method == "GradA":
-        cycles = element.element_grad_a(dealt.rows, per_row, dealt.z, plan.dtype)
+        cycles = element.element_grad_a(dealt.rows, per_row, dealt.z_size, plan.dtype)
     elif method == "GradW":
-        cycles = element.element_grad_w(dealt.rows, per_row, dealt.z, plan.dtype)
+        cycles = element.element_grad_w(dealt.rows, per_row, plan.z_size, plan.dtype)
     else:
         cycles = block.block_grad_w(
             dealt.rows,
             per_row,
-            dealt.z,
+            plan.z_size,
             plan.kernel_block,
             plan.dtype,
             plan.options.partials,
@@ -91,7 +101,7 @@ def _each(plan: DynamicPlan, method: str, found: Own) -> Float64[np.ndarray, " s
 
 
 def _slowest(
-    dealt: Workers, cycles: Float64[np.ndarray, " workers"], subgroups: int
+    dealt: WorkerEntries, cycles: Float64[np.ndarray, " workers"], subgroups: int
 ) -> Float64[np.ndarray, " subgroups"]:
     most = np.zeros(subgroups)
     np.maximum.at(most, dealt.subgroup, cycles)
