@@ -59,6 +59,36 @@ def test_values(shape, dtype, partials):
     assert profile.cycles > 0
 
 
+def test_the_gradient_of_the_input_is_a_product_with_the_transpose():
+    weight, dy = operands(24, 12, 12, torch.float32)[0], torch.randn(24, 5)
+    result, _ = run_dense(machine(), weight.T, dy)
+    assert_close(result, weight.T, dy)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("columns", [1, 7, 16, 50])
+def test_columns_may_be_computed_some_at_a_time(columns, dtype):
+    a, b = operands(20, 30, 50, dtype)
+    name = str(dtype).removeprefix("torch.")
+    cut = partition_dense(machine(), 20, 30, columns, name, partials="float32")
+    result, profile = run_dense(machine(), a, b, cut=cut)
+    assert_close(result, a, b)
+    (multiply,) = [phase for phase in profile.phases if phase.name == "Multiply"]
+    assert multiply.times == -(-50 // columns)
+
+
+def test_a_product_too_large_for_memory_is_computed_in_passes():
+    target = machine(8, memory=5000)
+    a, b = operands(24, 24, 120, torch.float32)
+    with pytest.raises(ValueError, match="cut the product into several"):
+        partition_dense(target, 24, 24, 120, "float32")
+    result, profile = run_dense(target, a, b, memory=0.99)
+    assert_close(result, a, b)
+    assert profile.tile_memory.max() <= 5000
+    with pytest.raises(ValueError, match="allow more memory"):
+        run_dense(target, *operands(240, 240, 4, torch.float32))
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     sizes=st.tuples(*[st.integers(1, 40)] * 3),
@@ -168,7 +198,7 @@ def test_operands_that_do_not_fit_are_refused(a, b, says):
 def test_a_partition_for_other_operands_is_refused():
     cut = partition_dense(machine(), 4, 4, 4, "float32")
     with pytest.raises(ValueError, match="all must agree"):
-        run_dense(machine(), torch.ones(4, 4), torch.ones(4, 5), cut=cut)
+        run_dense(machine(), torch.ones(5, 4), torch.ones(4, 4), cut=cut)
 
 
 def test_a_product_that_does_not_fit_fails():

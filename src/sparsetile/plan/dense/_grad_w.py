@@ -85,7 +85,7 @@ def run_dense_grad_w(
 
     Args:
         plan: The plan of the sparse products.
-        dy: Gradient of the result, in the plan's dtype, on the CPU.
+        dy: Gradient of the result, in the plan's dtype.
         x: Dense operand of the forward product, the same.
         pooling: `"none"` for the gradient itself; `"sum"`, `"avg"` or `"max"` of the magnitudes of
             each block for scores.
@@ -140,7 +140,7 @@ def run_top_blocks(
 
     Args:
         plan: The plan of the sparse products.
-        dy: Gradient of the result, in the plan's dtype, on the CPU.
+        dy: Gradient of the result, in the plan's dtype.
         x: Dense operand of the forward product, the same.
         count: Blocks wanted, at most as many as W has.
         pooling: `"sum"`, `"avg"` or `"max"` of the magnitudes of a block.
@@ -250,7 +250,7 @@ class _Passes:
                 f"{dtype}; the plan takes {[plan.m, plan.n]} and {[plan.k, plan.n]} in "
                 f"{plan.dtype}: pass such operands, or plan for these"
             )
-        matrices = (dy.detach().numpy(), x.detach().numpy())
+        matrices = (dy.detach().cpu().numpy(), x.detach().cpu().numpy())
         return {
             variable: spread.arrange(matrix)
             for (spread, variable), matrix in zip(self._operands, matrices, strict=True)

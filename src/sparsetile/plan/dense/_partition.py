@@ -128,6 +128,7 @@ def partition_dense(
     partials: str | None = None,
     block: tuple[int, int] = (1, 1),
     memory: float = 1.0,
+    reserved: int = 0,
 ) -> DensePartition:
     """Find the cheapest way to cut a dense product over tiles.
 
@@ -144,6 +145,7 @@ def partition_dense(
         partials: The same, of partial sums; that of the operands if None.
         block: Rows and columns of the result that stay together; they divide `m` and `n`.
         memory: Share of a tile's memory that the product may take.
+        reserved: Bytes of each tile, of that share, that other things take.
 
     Returns:
         The partition.
@@ -162,7 +164,7 @@ def partition_dense(
     partials = dtype if partials is None else partials
     _check(machine, m, k, n, dtype, partials, block)
     x_size, y_size, z_size = _candidates(machine, m, k, n, dtype, block)
-    limit = memory * machine.memory_per_tile
+    limit = memory * machine.memory_per_tile - reserved
     best: DensePartition | None = None
     for inner in ("z", "x"):
         terms = _terms(machine, (m, k, n), (x_size, y_size, z_size), dtype, partials, inner)

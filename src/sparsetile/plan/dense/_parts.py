@@ -26,6 +26,15 @@ class Parts:
         block: Rows and columns of a block.
         tiles: The tiles that share each part, rows of parts outermost, `[parts, sharers]`.
         grain: Elements of a part that stay together.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> from sparsetile.machine import preset
+        >>> four = replace(preset("bow-ipu"), tiles=4)
+        >>> parts = Parts(four, (2, 4), (2, 2), (1, 1), np.array([[0, 1], [2, 3]]))
+        >>> home = parts.home("matrix", "int64")
+        >>> parts.arrange(np.arange(8).reshape(2, 4), home).tolist()  # two numbers on each tile
+        [0, 1, 4, 5, 2, 3, 6, 7]
     """
 
     machine: MachineSpec

@@ -187,15 +187,16 @@ def run_dense(
 
     This is what a sparse product is to beat, and what takes its place where nearly all is
     stored: pass the dense weight as `a` for the forward product, its transpose for the gradient
-    of the input. Each operand begins on the tiles that use it, in equal shares.
+    of the input. Each operand begins on the tiles that use it, in equal shares. A product that
+    does not fit in memory at once is computed some columns at a time.
 
     Args:
         machine: The machine.
-        a: The left operand, float16 or float32, on the CPU.
+        a: The left operand, float16 or float32.
         b: The right operand, of the same dtype.
         partials: Dtype of partial sums, `"float16"` or `"float32"`; that of the operands if None.
         memory: Share of a tile's memory that the planner may use.
-        cut: How to cut the product; the cheapest way if None.
+        cut: How to cut the product, or so many of its columns; the cheapest way if None.
 
     Returns:
         The product in the operands' dtype, and what it took.
@@ -218,36 +219,80 @@ def run_dense(
         )
     (m, k), n = a.shape, b.shape[1]
     if cut is None:
-        cut = partition_dense(machine, m, k, n, dtype, partials=partials, memory=memory)
-    if (cut.machine, cut.m, cut.k, cut.n, cut.dtype) != (machine, m, k, n, dtype):
+        cut = partition_columns(machine, m, k, n, dtype, partials=partials, memory=memory)
+    if (cut.machine, cut.m, cut.k, cut.dtype) != (machine, m, k, dtype) or cut.n > n:
         raise ValueError(
             f"run_dense of m={m}, k={k}, n={n} in {dtype} was given a partition for m={cut.m}, "
-            f"k={cut.k}, n={cut.n} in {cut.dtype} on {cut.machine.name!r}; all must agree: make "
-            f"one with partition_dense, or leave it out"
+            f"k={cut.k}, n={cut.n} in {cut.dtype} on {cut.machine.name!r}; all must agree, but n "
+            f"may be less: make one with partition_dense, or leave it out"
         )
     steps = DenseSteps(cut)
-    a_home, b_home = (
-        parts.home(name, dtype)
-        for name, parts in (("first operand", steps.a), ("second operand", steps.b))
-    )
-    result = steps.result.home("result", dtype)
-    shares = (
-        steps.a.share_out(a_home, steps.a_whole),
-        steps.b.share_out(b_home, steps.b_whole),
-    )
-    body: tuple[Step, ...] = (
-        Exchange("Distribution exchange", shares),
-        steps.multiply(),
-        *steps.bring_together(),
-        steps.add_up(result),
-    )
-    program = Program("dense product", machine, body, (a_home, b_home), (result,))
-    data = {
-        a_home: steps.a.arrange(a.detach().numpy(), a_home),
-        b_home: steps.b.arrange(b.detach().numpy().T, b_home),
-    }
+    a_home = steps.a.home("first operand", dtype)
+    data = {a_home: steps.a.arrange(a.detach().cpu().numpy(), a_home)}
+    brings = [steps.a.share_out(a_home, steps.a_whole)]
+    body: list[Step] = []
+    results = []
+    columns = b.detach().cpu().numpy().T
+    for at in range(0, n, cut.n):
+        b_home = steps.b.home(f"second operand, from column {at}", dtype)
+        results.append(steps.result.home(f"result, from column {at}", dtype))
+        full = np.zeros((cut.n, k), columns.dtype)
+        full[: n - at] = columns[at : at + cut.n]
+        data[b_home] = steps.b.arrange(full, b_home)
+        brings.append(steps.b.share_out(b_home, steps.b_whole))
+        body.append(Exchange("Distribution exchange", tuple(brings)))
+        brings = []  # the first operand stays
+        body += [steps.multiply(), *steps.bring_together(), steps.add_up(results[-1])]
+    program = Program("dense product", machine, tuple(body), tuple(data), tuple(results))
     done = run(program, data)
-    return torch.from_numpy(steps.result.collect(done.values[result], result)), done.profile
+    parts = [steps.result.collect(done.values[result], result) for result in results]
+    return torch.from_numpy(np.concatenate(parts, 1)[:, :n]), done.profile
+
+
+def partition_columns(
+    machine: MachineSpec,
+    m: int,
+    k: int,
+    n: int,
+    dtype: str,
+    *,
+    partials: str | None = None,
+    memory: float = 1.0,
+) -> DensePartition:
+    """Cut a dense product over tiles, or as many of its columns as fit in memory at a time.
+
+    Args:
+        machine: The machine.
+        m: Rows of A, 1 or more.
+        k: Columns of A and rows of B, 1 or more.
+        n: Columns of B, 1 or more.
+        dtype: `"float16"` or `"float32"`, of operands and result.
+        partials: The same, of partial sums; that of the operands if None.
+        memory: Share of a tile's memory that the product may take.
+
+    Returns:
+        A partition for `n` columns, or for a half, a quarter and so on of them.
+
+    Raises:
+        ValueError: If a size or dtype is not possible, or not even one column fits.
+
+    Examples:
+        >>> from sparsetile.machine import preset
+        >>> partition_columns(preset("bow-ipu"), 4096, 4096, 4096, "float16").n
+        2048
+    """
+    number, columns = np.dtype(dtype).itemsize, n
+    while True:
+        # Of the columns that wait, operand and result take memory all the same.
+        waiting = -(-(m + k) * (n - columns) * number // machine.tiles)
+        try:
+            return partition_dense(
+                machine, m, k, columns, dtype, partials=partials, memory=memory, reserved=waiting
+            )
+        except ValueError:
+            if columns <= 1:
+                raise
+            columns = -(-columns // 2)
 
 
 def check_operands(asked: str, a: Tensor, b: Tensor) -> str:

@@ -53,6 +53,16 @@ def best_of_all(
 
     Returns:
         A variable on one tile, and the steps.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> from sparsetile.machine import Program, preset, run
+        >>> four = replace(preset("bow-ipu"), tiles=4)
+        >>> scores = Variable("scores", np.dtype("float32"), np.array([2, 2, 1, 0]))
+        >>> best, steps = best_of_all(four, (Candidates(scores, np.arange(5)),), count=3)
+        >>> data = {scores: np.array([1, 9, 3, 7, 8], np.float32)}
+        >>> run(Program("top", four, steps, (scores,), (best,)), data).values[best].tolist()
+        [1, 4, 3]
     """
     have = _real(machine, candidates)
     best = _variables(machine, "the best of each tile", np.minimum(have, count))

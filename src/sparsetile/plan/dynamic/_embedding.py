@@ -77,7 +77,7 @@ def embedding_update_add(
     Args:
         plan: The plan of the weight, made for the gradient of the weight too.
         encoded: The weight, encoded for that plan; it is left as it is.
-        slices: A row for each index, in the plan's dtype, on the CPU.
+        slices: A row for each index, in the plan's dtype.
         indices: Rows to add to; `PADDING` adds nothing.
         scale: Factor of what is added, such as the learning rate, negated.
 
