@@ -20,6 +20,7 @@ from sparsetile.plan.dynamic import (
     scan_workers,
     steps,
 )
+from sparsetile.plan.dynamic._overflow import overflow_info
 from support_dynamic_plan import draw, make_plan
 
 
@@ -244,3 +245,10 @@ def test_any_changed_word_gives_an_error_or_a_matrix(place, value, side, small_s
         assert B.nnzb <= A.nnzb
         if meta[place]:
             assert B.values.sort(0).values.equal(A.values.sort(0).values)
+
+
+def test_more_partitions_than_16_bits_count():
+    plan, _ = small()
+    none = np.zeros(0, np.int64)
+    with pytest.raises(ValueError, match=r"65536 partitions of one dimension .* fewer partitions"):
+        overflow_info(none, none, none, replace(plan, z=2**16))
