@@ -6,9 +6,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sparsetile import BSR
+from sparsetile.plan.dynamic._decode import decode_values
 from sparsetile.plan.dynamic._encode import encode
 from sparsetile.plan.dynamic._propagate import propagation_steps
-from support_dynamic_run import check_passes, draw, hand_plan, moved, times
+from sparsetile.plan.dynamic._run import run_dynamic
+from support_dynamic_run import check_passes, dense_operands, draw, hand_plan, moved, times
 
 F16, F32 = torch.float16, torch.float32
 CUT = (3, 2, 4)  # 24 tiles
@@ -172,3 +174,20 @@ def test_any_plan_with_subgroups_anywhere(data):
     encoded = moved(plan, A, seed)
     for profile in check_passes(plan, A, encoded).values():
         assert times(profile, "Propagation compute") == propagation_steps(encoded)
+
+
+@pytest.mark.parametrize(("side", "partials"), [(1, "float32"), (4, "float16"), (16, "float16")])
+def test_signs_are_summed_exactly(side, partials):
+    A = draw(96, 64, (side, side), 0.3, F16)
+    A = BSR(A.values.sign(), A.pattern)
+    plan = hand_plan(A, 32, (3, 2, 2), slack=A.nnzb, partials=partials, amp=side == 16)
+    encoded = moved(plan, A, 5)
+    x, dy = (operand.sign() for operand in dense_operands(plan))
+    W = A.to_dense().double()
+    y, _ = run_dynamic(plan, encoded, x)
+    assert torch.equal(y.double(), W @ x.double())
+    dx, _ = run_dynamic(plan, encoded, dy, pass_="grad_a")
+    assert torch.equal(dx.double(), W.T @ dy.double())
+    values, _ = run_dynamic(plan, encoded, dy, x, pass_="grad_w")
+    exact = BSR.from_dense(dy.double() @ x.double().T, A.blocksize, pattern=A.pattern).values
+    assert torch.equal(decode_values(encoded, values.numpy()).double(), exact)

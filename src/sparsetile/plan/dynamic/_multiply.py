@@ -140,16 +140,12 @@ class Multiply:
         if not self._forward:
             high, wide, to, of, rows, columns = wide, high, of, to, columns, rows
         bucket = found.bucket[entries.subgroup[chosen]]
-        tile = piece.local[bucket]
+        tile = piece.tiles[piece.local[bucket]]
         to, of = to + tile * rows, of + tile * columns
         order = np.argsort(to, kind="stable")
         at = (bucket * plan.bucket_values + entries.value[chosen]) // (high * wide)
         blocks = piece.values.reshape(-1, high, wide)[at[order]]
-        operand = dense.reshape(plan.tiles, -1)[piece.tiles].reshape(-1, z)
-        all_sums = sums.reshape(plan.tiles, -1)
-        part = all_sums[piece.tiles].reshape(-1, z)
-        add_products(part, operand, to[order], of[order], blocks)
-        all_sums[piece.tiles] = part.reshape(len(piece.tiles), -1)
+        add_products(sums.reshape(-1, z), dense.reshape(-1, z), to[order], of[order], blocks)
 
 
 def _same(a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> bool:
