@@ -10,6 +10,7 @@ from statistics import NormalDist
 
 from sparsetile.plan.dynamic._case import Case
 from sparsetile.plan.dynamic._vertex_sum import zero_partials, zero_partials_planned
+from sparsetile.plan.static._cost import value_order as order_of_values
 
 UNEVEN = "Uneven parts"
 ORDER = "Order of values"
@@ -65,7 +66,7 @@ def uneven_parts(case: Case, multiply: float) -> float:
 
 
 def value_order(case: Case) -> float:
-    """Cycles to bring single numbers into the order in which workers read them, one for each.
+    """Cycles to bring single numbers into the order in which workers read them.
 
     As in static products; see there.
 
@@ -76,7 +77,7 @@ def value_order(case: Case) -> float:
         Cycles; none for blocks.
     """
     stored = float(case.rows[0] * case.columns[0] * case.density)
-    return 0.0 if case.is_block else stored
+    return float(order_of_values(stored, 4 if case.is_block else 1))
 
 
 def rearrangement(case: Case, elements: int) -> float:

@@ -5,6 +5,10 @@ from dataclasses import dataclass, field
 from sparsetile.machine import MachineSpec
 from sparsetile.plan._cost import Cost
 
+# Share of a tile's memory that programs take; with none, partitions would be chosen for which the
+# published figures are too slow.
+PROGRAMS = 0.05
+
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicOptions:
@@ -105,3 +109,26 @@ class DynamicPlan:
     def tile(self, ix: int, iy: int, iz: int) -> int:
         """The tile of a part: columns of W outermost, then batch, then rows."""
         return (iy * self.z + iz) * self.x + ix
+
+    @property
+    def memory_limit(self) -> float:
+        """Bytes of a tile that temporary data may take: the share asked for, less programs."""
+        return (self.options.memory - PROGRAMS) * self.machine.memory_per_tile
+
+    def cost(self, pass_: str) -> Cost:
+        """What the planner expects of one pass.
+
+        Args:
+            pass_: `"fwd"`, `"grad_a"` or `"grad_w"`.
+
+        Returns:
+            The phases.
+
+        Raises:
+            ValueError: If the pass is not planned.
+        """
+        for name, cost in self.costs:
+            if name == pass_:
+                return cost
+        planned = ", ".join(repr(name) for name, _ in self.costs) or "none"
+        raise ValueError(f"pass {pass_!r} is not planned; planned are {planned}")

@@ -5,7 +5,7 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from sparsetile.machine import MachineSpec, preset
+from sparsetile.machine import MachineSpec, load_machine
 from sparsetile.plan._check import PlanError, check_dtype, check_share, check_size
 from sparsetile.plan._cost import Cost, Term
 from sparsetile.plan.dynamic._added import (
@@ -56,7 +56,7 @@ def plan_dynamic(
         max_blocks: Most stored blocks.
         blocksize: Side of a square block or `(r, c)`.
         dtype: `"float16"` or `"float32"`, of operands and results.
-        machine: A machine, or the name of a preset.
+        machine: A machine, the name of a preset, or a TOML file that describes one.
         options: What else is asked for.
 
     Returns:
@@ -72,7 +72,7 @@ def plan_dynamic(
         >>> plan.x, plan.y, plan.z
         (8, 11, 16)
     """
-    spec = preset(machine) if isinstance(machine, str) else machine
+    spec = load_machine(machine) if isinstance(machine, str) else machine
     for name, size in (("m", m), ("k", k), ("n", n)):
         check_size("plan_dynamic", name, size)
     check_dtype("plan_dynamic", dtype)

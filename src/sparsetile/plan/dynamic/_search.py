@@ -9,16 +9,12 @@ from sparsetile.plan._units import VECTOR
 from sparsetile.plan.dynamic._case import Case, Floats, Ints
 from sparsetile.plan.dynamic._estimate import Phase, product
 from sparsetile.plan.dynamic._estimate_grad_w import grad_w
-from sparsetile.plan.dynamic._plan import DynamicOptions
+from sparsetile.plan.dynamic._plan import PROGRAMS, DynamicOptions
 
 # What 16 bits of meta-information can say, and the part of it that offsets of single numbers may
 # take: the published figures of 1×1 are met with a quarter, not with all of it.
 _MOST = 65535
 _MOST_OFFSET = _MOST // 4
-
-# Share of a tile's memory that programs take; with none, partitions would be chosen for which the
-# published figures are too slow.
-_PROGRAMS = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +96,7 @@ def search(case: Case, memory: float) -> Found | None:
         phases = [phase for each in planned.values() for phase in each.values()]
         cycles: Floats = np.sum([phase.cycles for phase in phases], axis=0)
         most = np.max([phase.bytes for phase in phases], axis=0)
-        programs = _PROGRAMS * case.machine.memory_per_tile
+        programs = PROGRAMS * case.machine.memory_per_tile
         cycles = np.where((most + programs <= memory) & _valid(case), cycles, np.inf)
         costs.append((cycles, planned, buckets))
     cycles, planned, buckets = min(costs, key=lambda cost: float(cost[0].min(initial=np.inf)))

@@ -66,6 +66,14 @@ class MaskedPlan:
             mask thins out (rows for dsd, inner for dds), and parts of the stored blocks. "block":
             how much more cuts across rows and the inner dimension are charged than they cost.
         cost: What is expected, phase by phase.
+
+    Examples:
+        >>> from sparsetile.machine import preset
+        >>> from sparsetile.matrix import causal_pattern
+        >>> from sparsetile.plan.masked import plan_dds
+        >>> plan = plan_dds(preset("bow-ipu"), causal_pattern(64, 64, blocksize=16), 32)
+        >>> plan.kind, plan.groups, plan.cuts, len(plan.cost.terms)
+        ('dds', 1, ((2, 10),), 4)
     """
 
     machine: MachineSpec

@@ -43,7 +43,8 @@ def masked_program(plan: MaskedPlan) -> Program:
     """Lower a plan to supersteps.
 
     For each pass, tiles are sent the blocks that they multiply, multiply them, are sent partial
-    sums of the blocks of the result that they add up, and add them. Products are computed and
+    sums of the blocks of the result that they add up, and add them; where every sum is alone on
+    a tile it stays there and is cast. Products are computed and
     added in float32 and rounded once to the dtype of partial sums; so are the sums of these.
 
     Args:
@@ -59,7 +60,7 @@ def masked_program(plan: MaskedPlan) -> Program:
         >>> from sparsetile.plan.masked import plan_dds
         >>> plan = plan_dds(preset("bow-ipu"), causal_pattern(64, 64, blocksize=16), 32)
         >>> [step.name for step in masked_program(plan).steps]
-        ['Distribution exchange', 'Multiply', 'Exchange to reduce', 'Reduction or cast']
+        ['Distribution exchange', 'Multiply', 'Reduction or cast']
     """
     return lower(plan).program
 

@@ -40,6 +40,13 @@ class SoftmaxPlan:
         gradient: Whether this is the gradient.
         height: Rows that stay together on a tile, a divisor of a block's rows.
         cost: What is expected, phase by phase.
+
+    Examples:
+        >>> from sparsetile.machine import preset
+        >>> from sparsetile.matrix import causal_pattern
+        >>> plan = plan_softmax(preset("bow-ipu"), causal_pattern(64, 64, blocksize=16))
+        >>> plan.name, plan.blocks, [term.name for term in plan.cost.terms]
+        ('Softmax', 10, ['Gather rows', 'Softmax', 'Return rows'])
     """
 
     machine: MachineSpec

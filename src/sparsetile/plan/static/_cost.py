@@ -14,7 +14,7 @@ from sparsetile.plan._units import BYTES, Floats, Numbers, up
 # Fitted to the published speed-ups over dense; see the functions.
 _UNEVEN = 0.1
 _REARRANGE = 27.4
-_REORDER = 1.0
+_REORDER = 1.5
 
 # Supersteps of a product: gather, non-zeros, multiply, partial sums, reduce, place, rearrange.
 SUPERSTEPS = 7

@@ -35,7 +35,7 @@ def block_order(
     rows, columns = block_counts(pattern)
     if not preprocess:
         return np.arange(len(rows)), np.arange(len(columns))
-    return _thin_last(rows), _thin_last(columns)
+    return thin_last(rows), thin_last(columns)
 
 
 def planned_size(counts: Int64[np.ndarray, " blocks"], preprocess: bool) -> int:
@@ -50,7 +50,8 @@ def block_counts(pattern: Pattern) -> tuple[Int64[np.ndarray, " mb"], Int64[np.n
     return rows, np.bincount(columns, minlength=pattern.grid[1]).astype(np.int64)
 
 
-def _thin_last(counts: Int64[np.ndarray, " blocks"]) -> Int64[np.ndarray, " blocks"]:
+def thin_last(counts: Int64[np.ndarray, " blocks"]) -> Int64[np.ndarray, " blocks"]:
+    """The order that puts rows (or columns) that store little last."""
     return np.argsort(_thin(counts), kind="stable")
 
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from sparsetile.machine import MachineSpec, preset
+from sparsetile.machine import MachineSpec, load_machine
 from sparsetile.matrix import Pattern
 from sparsetile.plan._check import PlanError, check_dtype, check_share, check_size
 from sparsetile.plan._cost import Cost, Term
@@ -36,7 +36,7 @@ def plan_static(
         pattern: The stored blocks of the sparse operand, m×k; square blocks of 1, 4, 8 or 16.
         n: Columns of the dense operand, k×n.
         dtype: `"float16"` or `"float32"`, of operands, partial sums and result.
-        machine: A machine, or the name of a preset.
+        machine: A machine, the name of a preset, or a TOML file that describes one.
         memory: Share of a tile's memory that may be used, above 0 and at most 1.
         intervals: Number of intervals, when not to be searched.
         bands: Number of bands, when not to be searched.
@@ -59,7 +59,7 @@ def plan_static(
     """
     if not isinstance(pattern, Pattern):
         raise TypeError(f"plan_static got pattern {pattern!r:.80}; give a Pattern")
-    spec = preset(machine) if isinstance(machine, str) else machine
+    spec = load_machine(machine) if isinstance(machine, str) else machine
     check_size("plan_static", "n", n)
     check_dtype("plan_static", dtype)
     check_share("plan_static", "memory", memory)
@@ -107,7 +107,7 @@ def _planned(
             tuple(int(first) + t for t in _starts(tuple(band_tiles(blocks, tiles, pair).tolist())))
             for first, tiles in zip(starts, cut.tiles, strict=False)
         ),
-        cost=_cost(cut),
+        cost=cost_of(cut),
     )
 
 
@@ -115,7 +115,8 @@ def _starts(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return (0, *(int(end) for end in np.cumsum(sizes)))
 
 
-def _cost(cut: Cut) -> Cost:
+def cost_of(cut: Cut) -> Cost:
+    """The phases of a cut, each with the memory that the whole product needs."""
     return Cost(
         tuple(Term(name, cycles, cut.estimate.bytes) for name, cycles in cut.estimate.phases)
     )
