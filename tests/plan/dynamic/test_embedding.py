@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from sparsetile import BSR
 from sparsetile.machine import OutOfTileMemory
+from sparsetile.plan.dynamic import _embedding_rows
 from sparsetile.plan.dynamic._decode import decode_values
 from sparsetile.plan.dynamic._embedding import embedding_slice, embedding_update_add
-from sparsetile.plan.dynamic._embedding_rows import PADDING
+from sparsetile.plan.dynamic._embedding_rows import PADDING, read_table
 from sparsetile.plan.dynamic._encode import encode
 from sparsetile.plan.dynamic._encoded import steps
 from support_dynamic_run import draw, hand_plan, moved, times
@@ -210,3 +211,23 @@ def test_bad_arguments_are_refused():
     forward = hand_plan(A, 2, (2, 2, 1), slack=8, grad_w=False)
     with pytest.raises(ValueError, match="grad_w=True"):
         embedding_update_add(forward, encode(forward, A), slices, indices)
+
+
+@pytest.mark.parametrize("cut", [(2, 3, 2), (1, 1, 1), (1, 4, 1)])
+def test_travelling_buckets_are_read_once(cut, monkeypatch):
+    read = []
+
+    def counting(meta, plan):
+        read.append(meta)
+        return read_table(meta, plan)
+
+    monkeypatch.setattr(_embedding_rows, "read_table", counting)
+    A = draw(24, 20, (1, 1), 0.4)
+    plan = hand_plan(A, 6, cut, slack=200)
+    encoded, indices = moved(plan, A, 3), draw_indices(24, 7)
+    check_slice(plan, A, encoded, indices)
+    check_update(plan, A, encoded, indices)
+    assert len(read) == 2
+    # Other buckets under the same program are noticed.
+    check_slice(plan, A, moved(plan, A, 4), indices)
+    assert len(read) == 3 or cut == (1, 1, 1)

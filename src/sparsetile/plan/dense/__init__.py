@@ -7,13 +7,12 @@ from sparsetile.plan.dense._grad_w import (
     run_top_blocks,
 )
 from sparsetile.plan.dense._partition import DensePartition, partition_dense
-from sparsetile.plan.dense._program import dense_program, run_dense
+from sparsetile.plan.dense._program import run_dense
 
 __all__ = [
     "DensePartition",
     "dense_cycles",
     "dense_grad_w_serial_splits",
-    "dense_program",
     "partition_dense",
     "run_dense",
     "run_dense_grad_w",
