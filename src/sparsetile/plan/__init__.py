@@ -1,54 +1,59 @@
 """How one product is cut into parts: over threads, and over a machine of tiles."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from sparsetile.plan._bands import balanced_bands, imbalance
-from sparsetile.plan._check import PlanError
-from sparsetile.plan._cost import Cost, Term
-from sparsetile.plan._predict import Prediction, predict
-from sparsetile.plan.dense import (
-    DensePartition,
-    dense_cycles,
-    dense_grad_w_serial_splits,
-    partition_dense,
-    run_dense,
-    run_dense_grad_w,
-    run_top_blocks,
-)
-from sparsetile.plan.dynamic import (
-    DynamicOptions,
-    DynamicPlan,
-    Encoded,
-    decode,
-    decode_values,
-    dynamic_program,
-    embedding_slice,
-    embedding_update_add,
-    encode,
-    plan_dynamic,
-    propagation_steps,
-    run_dynamic,
-    steps,
-)
-from sparsetile.plan.masked import (
-    MaskedPlan,
-    SoftmaxPlan,
-    masked_softmax,
-    masked_softmax_grad,
-    plan_dds,
-    plan_dsd,
-    plan_softmax,
-    run_dds,
-    run_dsd,
-)
-from sparsetile.plan.static import (
-    StaticPartitioner,
-    StaticPlan,
-    partition,
-    plan_static,
-    run_static,
-    run_static_dense_sparse,
-    static_program,
-    tile_of_block,
-)
+
+if TYPE_CHECKING:
+    from sparsetile.plan._check import PlanError
+    from sparsetile.plan._cost import Cost, Term
+    from sparsetile.plan._predict import Prediction, predict
+    from sparsetile.plan.dense import (
+        DensePartition,
+        dense_cycles,
+        dense_grad_w_serial_splits,
+        partition_dense,
+        run_dense,
+        run_dense_grad_w,
+        run_top_blocks,
+    )
+    from sparsetile.plan.dynamic import (
+        DynamicOptions,
+        DynamicPlan,
+        Encoded,
+        decode,
+        decode_values,
+        dynamic_program,
+        embedding_slice,
+        embedding_update_add,
+        encode,
+        plan_dynamic,
+        propagation_steps,
+        run_dynamic,
+        steps,
+    )
+    from sparsetile.plan.masked import (
+        MaskedPlan,
+        SoftmaxPlan,
+        masked_softmax,
+        masked_softmax_grad,
+        plan_dds,
+        plan_dsd,
+        plan_softmax,
+        run_dds,
+        run_dsd,
+    )
+    from sparsetile.plan.static import (
+        StaticPartitioner,
+        StaticPlan,
+        partition,
+        plan_static,
+        run_static,
+        run_static_dense_sparse,
+        static_program,
+        tile_of_block,
+    )
 
 __all__ = [
     "Cost",
@@ -96,3 +101,20 @@ __all__ = [
     "steps",
     "tile_of_block",
 ]
+
+# The planners are loaded when first asked for: kernels need the bands alone, and at once.
+_ROOMS = ("_check", "_cost", "_predict", "dense", "dynamic", "masked", "static")
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        for room in _ROOMS:
+            found: object = getattr(import_module(f"{__name__}.{room}"), name, None)
+            if found is not None:
+                globals()[name] = found
+                return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
