@@ -93,7 +93,7 @@ def test_tiles_gather_only_rows_that_their_blocks_touch():
         band_tiles=((0, 2),),
         cost=Cost(()),
     )
-    gathered = static_program(plan).program.steps[0].copies[0].target
+    gathered = static_program(plan).program.steps[1].copies[0].target
     assert gathered.counts.tolist() == [2 * 4 * 6, 4 * 6]
     profile = profile_of(plan, "float32")
     moved = phase(profile, "Exchange of dense rows")

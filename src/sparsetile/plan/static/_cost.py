@@ -16,7 +16,7 @@ _UNEVEN = 0.1
 _REARRANGE = 27.4
 _REORDER = 1.5
 
-# Supersteps of a product: gather, non-zeros, multiply, partial sums, reduce, place, rearrange.
+# Supersteps of a product: rearrange, gather, multiply, partial sums, reduce, place, rearrange.
 SUPERSTEPS = 7
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from sparsetile.machine import Compute, Program, Step, Variable
+from sparsetile.plan.static._arrange import order_values, rearrange
 from sparsetile.plan.static._fill import clear_partials, empty_rows, pad_rows
 from sparsetile.plan.static._layout import Layout, layout
 from sparsetile.plan.static._move import bring_values, gather, place, to_reduce
@@ -60,11 +61,14 @@ def static_program(plan: StaticPlan) -> StaticProgram:
         ... )
         >>> for step in static_program(plan).program.steps:
         ...     print(step.name)
+        Rearrangement
         Exchange of dense rows
+        Order of values
         Multiply
         Exchange to reduce
         Reduction
         Placement
+        Rearrangement
     """
     laid = layout(partition(plan))
     steps: list[Step] = []
@@ -85,12 +89,15 @@ def static_program(plan: StaticPlan) -> StaticProgram:
 
 
 def _product(laid: Layout) -> list[Step]:
-    steps: list[Step] = [gather(laid)]
+    steps: list[Step] = [rearrange(laid, laid.x), gather(laid)]
     if laid.tile_values is not laid.values:
         steps.append(bring_values(laid))
+    ordered = order_values(laid)
+    if ordered is not None:
+        steps.append(ordered)
     before = (pad_rows(laid), clear_partials(laid))
     codelets = tuple(codelet for codelet in before if codelet is not None)
     steps.append(Compute("Multiply", (*codelets, multiply(laid))))
     if laid.sums.size:
         steps += [to_reduce(laid), Compute("Reduction", (reduce(laid),))]
-    return [*steps, place(laid)]
+    return [*steps, place(laid), rearrange(laid, laid.y)]

@@ -48,7 +48,7 @@ def run_static(
         tensor([[1., 2.],
                 [3., 4.]])
         >>> [phase.name for phase in profile.phases if phase.kind == "compute"]
-        ['Multiply', 'Reduction']
+        ['Rearrangement', 'Order of values', 'Multiply', 'Reduction']
     """
     pattern, made = plan.pattern, static_program(plan)
     _check_x(plan, x, (pattern.shape[1], plan.n), "[k, n]")
