@@ -73,7 +73,7 @@ class MaskedPlan:
         >>> from sparsetile.plan.masked import plan_dds
         >>> plan = plan_dds(preset("bow-ipu"), causal_pattern(64, 64, blocksize=16), 32)
         >>> plan.kind, plan.groups, plan.cuts, len(plan.cost.terms)
-        ('dds', 1, ((2, 10),), 4)
+        ('dds', 1, ((1, 10),), 4)
     """
 
     machine: MachineSpec

@@ -44,8 +44,8 @@ def masked_program(plan: MaskedPlan) -> Program:
 
     For each pass, tiles are sent the blocks that they multiply, multiply them, are sent partial
     sums of the blocks of the result that they add up, and add them; where every sum is alone on
-    a tile it stays there and is cast. Products are computed and
-    added in float32 and rounded once to the dtype of partial sums; so are the sums of these.
+    a tile it stays there and is cast. Products are computed and added in float32 and rounded once
+    to the dtype of partial sums; sums of these are added in float32 and rounded to the result's.
 
     Args:
         plan: From `plan_dsd` or `plan_dds`.
