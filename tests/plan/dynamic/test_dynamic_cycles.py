@@ -4,7 +4,9 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
+from sparsetile.matrix import BSR
 from sparsetile.plan.dynamic import _vertex_block as block
 from sparsetile.plan.dynamic import _vertex_element as element
 from sparsetile.plan.dynamic import _vertex_sum as sums
@@ -134,3 +136,19 @@ def test_foreign_subgroups_cost_a_look():
     steps = phase(profile, "Propagation compute")
     assert (steps.times, steps.cycles) == (3, 3 * expected)
     assert phase(profile, "Distribution compute").busiest_tile == home
+
+
+def test_a_bucket_without_own_subgroups_costs_a_look_alone():
+    A = draw(16, 4, (4, 4), 1.0)
+    A = BSR.from_dense(A.to_dense() * (torch.arange(16) >= 12)[:, None], 4)
+    plan = hand_plan(A, 6, (4, 1, 1), slack=1)
+    encoded = next(
+        e for e in (moved(plan, A, seed) for seed in range(99)) if e.value_buckets[1].any()
+    )
+    profile = check_passes(plan, A, encoded, ("fwd",))["fwd"]
+    distribution = phase(profile, "Distribution compute")
+    assert (distribution.cycles, distribution.busiest_tile) == (40 + 33 + 2, 1)
+    kind = ((4, 4), FLOAT, FLOAT)
+    expected = 6 * block.block_forward(1, 1, 1, *kind)
+    expected += block.block_supervisor(0, 1, 0, 1, 1, *kind)
+    assert phase(profile, "Propagation compute").cycles == expected
