@@ -8,12 +8,12 @@ figures of PopSparse (arXiv 2303.16999).
 import math
 from statistics import NormalDist
 
+from sparsetile.machine import MachineSpec
+from sparsetile.plan._units import BYTES
 from sparsetile.plan.dynamic._case import Case
 from sparsetile.plan.dynamic._vertex_sum import zero_partials, zero_partials_planned
-from sparsetile.plan.static._cost import value_order as order_of_values
 
 UNEVEN = "Uneven parts"
-ORDER = "Order of values"
 REARRANGE = "Rearrangement"
 SYNC = "Sync"
 
@@ -65,31 +65,22 @@ def uneven_parts(case: Case, multiply: float) -> float:
     return multiply * max(0.0, fullest / reckoned - 1)
 
 
-def value_order(case: Case) -> float:
-    """Cycles to bring single numbers into the order in which workers read them.
-
-    As in static products; see there.
-
-    Args:
-        case: The product with one candidate.
-
-    Returns:
-        Cycles; none for blocks.
-    """
-    stored = float(case.rows[0] * case.columns[0] * case.density)
-    return float(order_of_values(stored, 4 if case.is_block else 1))
-
-
-def rearrangement(case: Case, elements: int) -> float:
-    """Cycles to bring the dense operand from the caller's layout into the plan's.
+def rearrangement(elements: int, dtype: str, machine: MachineSpec) -> float:
+    """Cycles to bring a dense operand from the caller's layout into the plan's.
 
     Grows with the bytes of a tile's share as in static products; the factor is fitted.
 
     Args:
-        case: The product with one candidate.
         elements: Elements of the dense operand.
+        dtype: `"float16"` or `"float32"`.
+        machine: The machine.
 
     Returns:
         Cycles.
+
+    Examples:
+        >>> from sparsetile.machine import preset
+        >>> round(rearrangement(4096 * 1024, "float16", preset("bow-ipu")))
+        4722
     """
-    return float(_REARRANGE * (elements * case.bytes / case.machine.tiles) ** (2 / 3))
+    return float(_REARRANGE * (elements * BYTES[dtype] / machine.tiles) ** (2 / 3))

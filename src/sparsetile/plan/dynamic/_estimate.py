@@ -69,7 +69,7 @@ def product(case: Case, grad_a: bool) -> dict[str, Phase]:
     turned = grad_a and case.is_block
     nothing = np.zeros(len(case.x))
     return {
-        TRANSPOSE: Phase(_transposed(case), bucket_values(case) * float(z))
+        TRANSPOSE: Phase(_transposed(case), floats(bucket_values(case) * z))
         if turned
         else Phase(nothing, nothing),
         DISTRIBUTE: Phase(_distribution(case, inputs, others), held),

@@ -9,14 +9,12 @@ from sparsetile.machine import MachineSpec, load_machine
 from sparsetile.plan._check import PlanError, check_dtype, check_share, check_size
 from sparsetile.plan._cost import Cost, Term
 from sparsetile.plan.dynamic._added import (
-    ORDER,
     REARRANGE,
     SUPERSTEPS,
     SYNC,
     UNEVEN,
     rearrangement,
     uneven_parts,
-    value_order,
     zeroing,
 )
 from sparsetile.plan.dynamic._case import Case, bucket_meta, bucket_values
@@ -262,8 +260,7 @@ def _cost(case: Case, name: str, phases: dict[str, Phase], m: int, k: int, n: in
     zeroed = float(zero_partials_planned(sums, case.machine.workers))
     added = {
         UNEVEN: uneven_parts(case, cycles[MULTIPLY] - zeroed),
-        ORDER: value_order(case),
-        REARRANGE: rearrangement(case, moved),
+        REARRANGE: rearrangement(moved, case.dtype, case.machine),
         SYNC: float(SUPERSTEPS * case.machine.sync_cycles),
     }
     cycles[MULTIPLY] += zeroing(case, sums)

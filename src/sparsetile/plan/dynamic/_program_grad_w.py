@@ -5,6 +5,7 @@ from functools import lru_cache
 import numpy as np
 
 from sparsetile.machine import Codelet, Compute, Exchange, Memory, Program, Repeat, Step, Variable
+from sparsetile.plan.dynamic._arrange import rearrange
 from sparsetile.plan.dynamic._multiply_grad_w import MultiplyGradW, Operands
 from sparsetile.plan.dynamic._plan import DynamicPlan
 from sparsetile.plan.dynamic._program import (
@@ -51,7 +52,7 @@ def grad_w_program(plan: DynamicPlan) -> DynamicProgram:
     result = tile_variable(plan, "gradient of values", plan.dtype, plan.bucket_values)
     own_id = tile_variable(plan, "subgroup id", "uint16", 1)
     copies = (dy.broadcast(given[0], parts[0]), x.broadcast(given[1], parts[1]))
-    steps: list[Step] = [Exchange("Pre-distribution exchange", copies)]
+    steps: list[Step] = [rearrange(plan, *given), Exchange("Pre-distribution exchange", copies)]
     amp = plan.methods[2] == "GradWAMPBlock"
     if amp:
         turned = (

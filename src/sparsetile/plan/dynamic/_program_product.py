@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from sparsetile.machine import Codelet, Compute, Exchange, Memory, Program, Step
 from sparsetile.plan.dynamic._accumulate import transposed
+from sparsetile.plan.dynamic._arrange import rearrange
 from sparsetile.plan.dynamic._multiply import Multiply
 from sparsetile.plan.dynamic._plan import DynamicPlan
 from sparsetile.plan.dynamic._program import (
@@ -48,7 +49,7 @@ def product_program(plan: DynamicPlan, pass_: str) -> DynamicProgram:
     stored = bucket(plan, "bucket", meta, plan.dtype, persistent=True)
     others = bucket(plan, "buckets of the same part", meta, plan.dtype, plan.z - 1)
     travelling = bucket(plan, "travelling bucket", meta, plan.dtype)
-    steps: list[Step] = []
+    steps: list[Step] = [rearrange(plan, given)]
     own = stored
     if not forward and plan.kernel_block != (1, 1):
         turned = tile_variable(plan, "transposed values", plan.dtype, plan.bucket_values)
