@@ -84,8 +84,8 @@ def estimate(p: "Problem", loads: list[Load], bands: int) -> list[Estimate]:
     # A tile with a part of one row meets only as many columns as its blocks span.
     span = np.minimum(np.ceil(N / max(d, 1e-30)), width).astype(np.int64)
     columns = np.maximum(np.where(rows > 1, width, span), 1)
-    in_row: _Floats = 1 - (1 - d) ** columns
-    in_column: _Floats = 1 - (1 - d) ** rows
+    in_row = np.asarray(1 - (1 - d) ** columns, np.float64)
+    in_column = np.asarray(1 - (1 - d) ** rows, np.float64)
     used_rows, used_columns = _used(rows, in_row), _used(columns, in_column)
     factor = np.ceil((in_row * bands + np.ceil(_deviation(bands, in_row))) * width / columns)
     factor = np.maximum(factor, 1)
