@@ -6,7 +6,16 @@ from sparsetile.plan._units import DTYPES
 
 
 class PlanError(ValueError):
-    """A product that has no plan on a machine; the message says why and what may help."""
+    """A product that has no plan on a machine; the message says why and what may help.
+
+    Examples:
+        >>> from sparsetile.plan import predict
+        >>> try:
+        ...     predict(8192, 8192, 1024, blocksize=1, density=1 / 4)
+        ... except PlanError as error:
+        ...     print(str(error).partition(";")[0])
+        no static plan for 8192×8192 times 8192×1024 in blocks of 1 at density 0.25
+    """
 
 
 def check_size(function: str, name: str, value: object) -> None:

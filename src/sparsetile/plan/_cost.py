@@ -11,6 +11,10 @@ class Term:
         name: What it is called, as PopSparse's planner prints it.
         cycles: Cycles of the busiest tile.
         bytes: Temporary memory of one tile in this phase.
+
+    Examples:
+        >>> Term("Exchange to reduce", 120.0)
+        Term(name='Exchange to reduce', cycles=120.0, bytes=0)
     """
 
     name: str
@@ -20,7 +24,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Cost:
-    """The phases of a product, in order.
+    """The phases of a product, in order; printed, it is a table.
 
     Attributes:
         terms: The phases.
@@ -28,9 +32,19 @@ class Cost:
     Examples:
         >>> Cost((Term("Distribution compute", 100.0, 64), Term("Reduction or cast", 20.0))).cycles
         120.0
+        >>> print(Cost((Term("Distribution compute", 100.0, 64), Term("Reduction or cast", 20.0))))
+        phase                 cycles    share  bytes
+        Distribution compute     100   83.3 %     64
+        Reduction or cast         20   16.7 %
+        Total                    120  100.0 %     64
     """
 
     terms: tuple[Term, ...]
+
+    def __str__(self) -> str:
+        from sparsetile.plan._table import cost_table
+
+        return cost_table(self)
 
     @property
     def cycles(self) -> float:

@@ -29,6 +29,11 @@ class Prediction:
         dense: Cycles of the dense product of the same size.
         flop: Operations on stored values; a multiplication and an addition are two.
         machine: The machine.
+
+    Examples:
+        >>> p = predict(4096, 4096, 1024, blocksize=16, density=1 / 16, mode="dynamic")
+        >>> round(p.speedup_over_dense, 1), round(p.flop_per_second / 1e12)
+        (1.9, 24)
     """
 
     cost: Cost

@@ -36,6 +36,12 @@ class DensePartition:
         inner: `"x"` if tiles of different rows are neighbours, `"z"` if tiles of different columns
             are; neighbours can share what the exchange brings.
         cost: What the search expects.
+
+    Examples:
+        >>> from sparsetile.machine import preset
+        >>> cut = partition_dense(preset("bow-ipu"), 1024, 1024, 64, "float16")
+        >>> cut.x * cut.y * cut.z <= cut.machine.tiles
+        True
     """
 
     machine: MachineSpec

@@ -29,6 +29,10 @@ class DynamicOptions:
         z: Batch partitions, if not to be searched.
         exchange_buckets: Whether buckets rather than inputs travel in the gradient of the weight,
             if not to be chosen by the planner.
+
+    Examples:
+        >>> DynamicOptions(grad_w=True, oversize=0.1).partials
+        'float32'
     """
 
     memory: float = 0.6
@@ -77,6 +81,12 @@ class DynamicPlan:
         bucket_meta: 16-bit entries of meta-information that a bucket holds.
         bucket_meta_grad_a: The same for the gradient of the input; 0 where it is shared.
         costs: What the planner expects of each planned pass, by "fwd", "grad_a", "grad_w".
+
+    Examples:
+        >>> from sparsetile.plan import plan_dynamic
+        >>> plan = plan_dynamic(512, 512, 64, density=1 / 8, blocksize=16)
+        >>> plan.tiles <= plan.machine.tiles, plan.kernel_block
+        (True, (16, 16))
     """
 
     machine: MachineSpec
@@ -100,6 +110,11 @@ class DynamicPlan:
     bucket_meta: int
     bucket_meta_grad_a: int
     costs: tuple[tuple[str, Cost], ...] = field(default=())
+
+    def __str__(self) -> str:
+        from sparsetile.plan._table import dynamic_text
+
+        return dynamic_text(self)
 
     @property
     def tiles(self) -> int:

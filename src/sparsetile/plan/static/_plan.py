@@ -29,6 +29,13 @@ class StaticPlan:
         band_tiles: For each interval, the first tile of each band and the end of the last;
             `[splits][bands + 1]`.
         cost: What the planner expects.
+
+    Examples:
+        >>> from sparsetile.matrix import random_pattern
+        >>> from sparsetile.plan import plan_static
+        >>> plan = plan_static(random_pattern(512, 512, blocksize=16, density=0.25, seed=0), 16)
+        >>> plan.split_tiles[-1] <= plan.machine.tiles
+        True
     """
 
     machine: MachineSpec
@@ -41,6 +48,11 @@ class StaticPlan:
     band_starts: tuple[int, ...]
     band_tiles: tuple[tuple[int, ...], ...]
     cost: Cost
+
+    def __str__(self) -> str:
+        from sparsetile.plan._table import static_text
+
+        return static_text(self)
 
     @property
     def splits(self) -> int:
