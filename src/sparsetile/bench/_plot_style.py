@@ -63,6 +63,8 @@ def panels(
     *,
     titles: tuple[str, str],
     across: int = 3,
+    sharex: bool = True,
+    sharey: bool = True,
 ) -> Any:
     """Make a figure of panels with common axes under a title that says the result.
 
@@ -72,6 +74,8 @@ def panels(
         paint: Called with the figure and its axes, one for each panel.
         titles: What came out, and of what.
         across: Panels side by side at most; four are too small to read in a README.
+        sharex: All panels have one horizontal axis.
+        sharey: All panels have one vertical axis.
 
     Returns:
         The matplotlib Figure.
@@ -84,7 +88,7 @@ def panels(
     high = height * down + _TITLE + 0.4
     below = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.06, rect=(0, 0, 1, 1 - _TITLE / high))
     figure = Figure(figsize=(_WIDTH, high), layout=below)
-    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    grid = figure.subplots(down, across, squeeze=False, sharex=sharex, sharey=sharey)
     axes = list(grid.flat)
     for spare in axes[count:]:
         spare.remove()
@@ -95,7 +99,8 @@ def panels(
     below = axes[count - 1].get_xlabel()
     for place, ax in enumerate(axes[:count]):
         ax.tick_params(labelbottom=True)
-        ax.set_xlabel(below if place >= count - across else "")  # also above a gap in the last row
+        if sharex:  # also above a gap in the last row
+            ax.set_xlabel(below if place >= count - across else "")
     return figure
 
 
