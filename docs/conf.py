@@ -14,7 +14,7 @@ extensions = [
     "sphinx.ext.doctest",
     "sphinx.ext.viewcode",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_static"]
 
 html_theme = "furo"
 html_title = f"sparsetile {release}"
