@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sparsetile.bench import _cli_bench, _cli_plot, _cli_show, _cli_tune
+from sparsetile.bench import _cli_bench, _cli_plan, _cli_plot, _cli_reproduce, _cli_show, _cli_tune
 from sparsetile.bench._errors import CommandError, is_own_check, one_line, require_extras
 from sparsetile.bench._terminal import STOPPED, show, warn, writable
 
@@ -20,7 +20,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _cli_bench.add_to(app)
+_cli_plan.add_to(app)
 _cli_plot.add_to(app)
+_cli_reproduce.add_to(app)
 _cli_show.add_to(app)
 _cli_tune.add_to(app)
 

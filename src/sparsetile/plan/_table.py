@@ -89,7 +89,7 @@ def _static_exchange(plan: StaticPlan) -> str:
 
 def dynamic_facts(plan: DynamicPlan) -> list[tuple[str, str]]:
     """What a dynamic plan has decided, under the names that popsparse's planner prints."""
-    passes = dict(plan.costs) or {"fwd": None}
+    passes = {name for name, _ in plan.costs} or {"fwd"}
     methods = [m for name, m in zip(PASSES, plan.methods, strict=True) if name in passes]
     facts = [
         ("method", ", ".join(methods)),

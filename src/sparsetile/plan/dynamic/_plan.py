@@ -1,8 +1,10 @@
 """What the dynamic planner decides, knowing shape, density bound and block alone."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sparsetile.machine import MachineSpec
+from sparsetile.matrix import Pattern
 from sparsetile.plan._cost import Cost
 
 # Share of a tile's memory that programs take; with none, partitions would be chosen for which the
@@ -147,3 +149,18 @@ class DynamicPlan:
                 return cost
         planned = ", ".join(repr(name) for name, _ in self.costs) or "none"
         raise ValueError(f"pass {pass_!r} is not planned; planned are {planned}")
+
+    def draw(self, path: str | Path, pattern: Pattern | None = None) -> None:
+        """Write a picture: the parts of the matrix, and what each phase costs.
+
+        Args:
+            path: A file that ends in `.svg`, `.png` or `.pdf`.
+            pattern: A pattern of the plan's shape and blocks, to show how it fills the parts.
+
+        Raises:
+            ValueError: If it ends otherwise, or the pattern is not one that was planned for.
+            ImportError: If matplotlib is missing; `pip install 'sparsetile[plot]'` brings it.
+        """
+        from sparsetile.plan._picture import draw_plan
+
+        draw_plan(self, path, pattern)

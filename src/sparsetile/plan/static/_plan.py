@@ -1,6 +1,7 @@
 """What the static planner decides: columns of X, bands of W, and tiles."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from sparsetile.machine import MachineSpec
 from sparsetile.matrix import Pattern
@@ -63,3 +64,17 @@ class StaticPlan:
     def bands(self) -> int:
         """Bands of the sparse operand's columns."""
         return len(self.band_starts) - 1
+
+    def draw(self, path: str | Path) -> None:
+        """Write a picture: which tiles have which blocks, and what each phase costs.
+
+        Args:
+            path: A file that ends in `.svg`, `.png` or `.pdf`.
+
+        Raises:
+            ValueError: If it ends otherwise.
+            ImportError: If matplotlib is missing; `pip install 'sparsetile[plot]'` brings it.
+        """
+        from sparsetile.plan._picture import draw_plan
+
+        draw_plan(self, path)
