@@ -228,3 +228,12 @@ def test_ctrl_c_leaves_no_files(fast, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         _reproduce.reproduce(tmp_path, SMALL, stop=lambda: True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_says_that_it_was_stopped(cli, monkeypatch, tmp_path):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_reproduce, "reproduce", stopped)
+    code, out, err = cli("reproduce", "popsparse", "-o", tmp_path)
+    assert (code, out, err) == (130, "", "sparsetile: stopped; nothing was written\n")

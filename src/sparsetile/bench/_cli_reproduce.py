@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sparsetile.bench._errors import CommandError, require_extras
+from sparsetile.bench._terminal import STOPPED, warn
 
 
 class Paper(enum.StrEnum):
@@ -45,8 +46,12 @@ def reproduce(
             f"--output {output}: cannot be made ({error.strerror}); it must be a folder; "
             "name another"
         ) from None
-    with Stop() as stop:
-        written = _reproduce.reproduce(output, stop=lambda: stop.requested)
+    try:
+        with Stop() as stop:
+            written = _reproduce.reproduce(output, stop=lambda: stop.requested)
+    except KeyboardInterrupt:
+        warn("stopped; nothing was written")
+        raise typer.Exit(STOPPED) from None
     if page is not None and text is not None:
         write_text(page, filled(text, _reproduce.read(output)))
         written.append(page)

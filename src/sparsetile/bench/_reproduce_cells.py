@@ -20,7 +20,7 @@ from sparsetile.machine import MachineSpec, preset
 
 BOW = preset("bow-ipu")
 _MOST = 8  # processes: each holds a torch of its own
-_AT_ONCE = 8  # cells handed to a process
+_AT_ONCE = 2  # cells handed to a process, which Ctrl-C waits for
 _FEW = 40  # cells that are done sooner than processes start
 
 
