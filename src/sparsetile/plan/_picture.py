@@ -62,7 +62,7 @@ def draw_plan(
     with matplotlib.rc_context(
         {"font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "sparsetile"}
     ):
-        figure = Figure(figsize=(10.5, 7.6), layout="constrained")
+        figure = Figure(figsize=(10.5, 6.6), layout="constrained")
         axes = figure.subplot_mosaic(
             [["matrix", "load"], ["matrix", "cost"]], width_ratios=[1.35, 1], height_ratios=[1, 1.5]
         )

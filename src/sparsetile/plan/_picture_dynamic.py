@@ -76,11 +76,12 @@ def _matrix(
     # The corners of the parts; the last of each axis may be short.
     xs = np.minimum(np.arange(plan.y + 1) * plan.y_size, plan.k)
     ys = np.minimum(np.arange(plan.x + 1) * plan.x_size, plan.m)
-    most = max(2.0, float(fill.max(initial=0)))
-    edge = "#ffffff" if fill.size <= 4096 else "face"
-    mesh = ax.pcolormesh(
-        xs, ys, fill, cmap="RdBu_r", vmin=2 - most, vmax=most, edgecolors=edge, linewidth=0.5
-    )
+    from matplotlib.colors import LinearSegmentedColormap
+
+    blues = LinearSegmentedColormap.from_list("fill", ["#f4f8fc", "#5b9fd6"])
+    colors = blues.with_extremes(over="#e58a83")
+    edge = "#8a9099" if fill.size <= 4096 else "face"
+    mesh = ax.pcolormesh(xs, ys, fill, cmap=colors, vmin=0, vmax=1, edgecolors=edge, linewidth=0.5)
     mesh.set_rasterized(fill.size > 4096)
     if pattern is not None and 0 < pattern.nnzb <= _DOTS:
         r, c = pattern.blocksize
@@ -97,9 +98,8 @@ def _matrix(
     ax.set_ylabel("rows")
     title = "Parts of the matrix, by how full their buckets are"
     ax.set_title(title, loc="left", fontsize=9)
-    bar = ax.figure.colorbar(mesh, ax=ax, shrink=0.6, location="bottom", pad=0.02)
-    bar.ax.set_xlim(0, most)
-    bar.set_label("blocks over the room in the part's buckets; above 1 some must spill")
+    bar = ax.figure.colorbar(mesh, ax=ax, shrink=0.6, location="bottom", pad=0.02, extend="max")
+    bar.set_label("blocks over the room for values in the part's buckets; above 1 some spill")
 
 
 def _load(stored: Float64[np.ndarray, " parts"], room: int, given: bool, ax: Axes) -> None:
@@ -112,7 +112,7 @@ def _load(stored: Float64[np.ndarray, " parts"], room: int, given: bool, ax: Axe
     ax.axhline(room, color="#b3261e", linewidth=1.1, linestyle="--")
     over = float((held - full).sum())
     share = 100 * over / max(float(held.sum()), 1)
-    what = f"{over:,.0f} spill ({share:.1f} %)" if given else "if spread evenly"
+    what = f"{share:.1f} % beyond it" if given else "if spread evenly"
     ax.set_title(
         f"Blocks of each part: mean {held.mean():,.3g}, most {held.max():,.4g},\n"
         f"room for {room:,} (dashed); {what}",

@@ -90,7 +90,7 @@ def _load(plan: StaticPlan, held: Int64[np.ndarray, " tiles"], ax: Axes) -> None
     which = "" if plan.splits == 1 else " of the first interval"
     most = int(held.max()) if len(held) else 0
     ax.set_title(
-        f"Blocks on each tile{which}: mean {mean:.3g} (dotted), most {most:,}",
+        f"Blocks on each tile{which}:\nmean {mean:.3g} (dotted), most {most:,}",
         loc="left",
         fontsize="medium",
     )
