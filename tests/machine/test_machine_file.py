@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from sparsetile.machine import load_machine, machine_from_toml, preset, presets
+from support import without_type_checks
 from support_machine import SMALL
 
 
@@ -79,3 +80,12 @@ def test_neither_preset_nor_file_is_refused(tmp_path):
         load_machine("mk3")
     with pytest.raises(ValueError, match="neither known nor a file"):
         load_machine(tmp_path)
+    with pytest.raises(ValueError, match="neither known nor a file"):
+        load_machine("a" * 5000)
+
+
+@without_type_checks()
+def test_a_machine_is_returned_and_what_is_none_is_refused():
+    assert load_machine(SMALL) is SMALL
+    with pytest.raises(TypeError, match="machine is 5; it may be a MachineSpec, a name or a path"):
+        load_machine(5)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sparsetile.machine import Branch, Codelet, Compute, Repeat, even_counts, run
+from support import without_type_checks
 from support_machine import (
     FLOAT32,
     SMALL,
@@ -184,6 +185,30 @@ def test_negative_count_is_refused():
         run(program(Repeat(-1, (count_up(X),)), inputs=[X], outputs=[X]), {X: np.zeros(8, "i4")})
 
 
+@without_type_checks()
+def test_count_that_is_not_whole_is_refused():
+    with pytest.raises(ValueError, match=r"count 1\.5; it runs a whole number of times"):
+        run(program(Repeat(1.5, (count_up(X),)), inputs=[X], outputs=[X]), {X: np.zeros(8, "i4")})
+
+
+@without_type_checks()
+def test_what_is_no_step_is_refused():
+    with pytest.raises(TypeError, match="a step of the program is 5; it may be an Exchange"):
+        run(program(5, inputs=[X], outputs=[X]), {X: np.zeros(8, "i4")})
+
+
+def test_what_overflows_on_a_tile_is_infinite():
+    x = variable("x", [1, 0, 0, 0], FLOAT32)
+
+    def square(memory):
+        memory[x] *= memory[x]
+        memory[x] -= memory[x]
+
+    step = Compute("square", (Codelet("square", square, ints(1, 0, 0, 0), (x,), (x,)),))
+    given = {x: np.array([1e30], np.float32)}
+    assert np.isnan(run(program(step, inputs=[x], outputs=[x]), given).values[x]).all()
+
+
 def test_program_for_another_machine_is_refused():
     p = program(count_up(X), inputs=[X], outputs=[X], machine=small(tiles=8))
     with pytest.raises(ValueError, match=r"'x' has 4 counts.*'small' has 8 tiles"):
@@ -233,3 +258,16 @@ def test_even_counts_are_whole_grains_that_differ_by_one(size, tiles, grain):
 def test_even_counts_refuses_nonsense():
     with pytest.raises(ValueError, match="deal -1 elements in grains of 1 to 4 tiles"):
         even_counts(-1, SMALL.tiles)
+
+
+@without_type_checks()
+def test_even_counts_takes_whole_numbers():
+    with pytest.raises(ValueError, match=r"deal 2\.5 elements .* give such whole numbers"):
+        even_counts(2.5, SMALL.tiles)
+
+
+@without_type_checks()
+def test_lists_are_no_data():
+    p = program(count_up(X), inputs=[X], outputs=[X])
+    with pytest.raises(ValueError, match=r"given <class 'list'>; it takes int32 \[8\]"):
+        run(p, {X: [0] * 8})

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from sparsetile.machine import MachineSpec, preset, presets
+from support import without_type_checks
 
 BOW, MK2 = preset("bow-ipu"), preset("mk2-ipu")
 
@@ -49,12 +50,21 @@ def test_machine_is_hashable_by_content():
         ({"clock_hz": float("nan")}, "clock_hz of machine 'bow-ipu' is nan"),
         ({"clock_hz": float("inf")}, "clock_hz of machine 'bow-ipu' is inf"),
         ({"tiles": 1471}, "tiles_per_bus of machine 'bow-ipu' is 2, with 1471 tiles"),
-        ({"name": ""}, "no name"),
+        ({"name": " "}, "name of a machine is ' '; .* give a text"),
+        ({"clock_hz": True}, "clock_hz of machine .bow-ipu. is True; it measures"),
     ],
 )
 def test_bad_figures_are_refused(change, says):
     with pytest.raises(ValueError, match=says):
         dataclasses.replace(BOW, **change)
+
+
+@without_type_checks()
+def test_figures_of_another_type_are_refused():
+    with pytest.raises(ValueError, match="name of a machine is 5; it is what messages call it"):
+        dataclasses.replace(BOW, name=5)
+    with pytest.raises(ValueError, match="clock_hz of machine 'bow-ipu' is 'fast'; it measures"):
+        dataclasses.replace(BOW, clock_hz="fast")
 
 
 def test_unknown_preset_lists_the_known_ones():

@@ -37,11 +37,12 @@ def check_data(program: Program, data: Mapping[Variable, npt.NDArray[np.generic]
             f"{_names(program.inputs)}: give one array for each of them, and no other"
         )
     for variable, array in data.items():
-        if array.shape != (variable.size,) or array.dtype != variable.dtype:
+        flat = isinstance(array, np.ndarray) and array.shape == (variable.size,)
+        if not flat or array.dtype != variable.dtype:
+            given = f"{array.dtype} {list(array.shape)}" if hasattr(array, "dtype") else type(array)
             raise ValueError(
-                f"input {variable.name!r} of program {program.name!r} was given {array.dtype} "
-                f"{list(array.shape)}; it takes {variable.dtype} [{variable.size}]: "
-                f"give a flat array, tile after tile"
+                f"input {variable.name!r} of program {program.name!r} was given {given}; it takes "
+                f"{variable.dtype} [{variable.size}]: give a flat array, tile after tile"
             )
 
 

@@ -134,10 +134,13 @@ def _tiles_of(
     if wrong.size:
         at = wrong[0]
         side = "reads" if variable is copy.source else "writes"
+        here = f"and there are {variable.size} elements"
+        if 0 <= start[at] < variable.size:
+            here = f"here of tile {tile[at]}, which ends at {limit[at]} of {variable.size}"
         raise ValueError(
             f"exchange {exchange.name!r} {side} elements {start[at]} to {end[at]} of "
-            f"{variable.name!r} in one run; a run lies within the part of one tile, here of tile "
-            f"{tile[at]}, which ends at {limit[at]} of {variable.size}: cut it where parts meet"
+            f"{variable.name!r} in one run; a run lies within the part of one tile, {here}: cut it "
+            f"where parts meet"
         )
     return tile
 

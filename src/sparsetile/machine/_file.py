@@ -10,26 +10,35 @@ _TYPES = {field.name: field.type for field in fields(MachineSpec)}
 _NEEDED = [field.name for field in fields(MachineSpec) if field.default is MISSING]
 
 
-def load_machine(name: str | Path) -> MachineSpec:
+def load_machine(name: str | Path | MachineSpec) -> MachineSpec:
     """A machine that comes with the library, or one that a file describes.
 
     Args:
-        name: One of `presets()`, or the path of a file as `machine_from_toml` reads it.
+        name: One of `presets()`, or the path of a file as `machine_from_toml` reads it; a machine
+            is returned as it is.
 
     Returns:
         The machine.
 
     Raises:
+        TypeError: If it is no name, path or machine.
         ValueError: If there is neither such a preset nor such a file, or the file is wrong.
 
     Examples:
         >>> load_machine("bow-ipu").tiles
         1472
     """
+    if isinstance(name, MachineSpec):
+        return name
+    if not isinstance(name, str | Path):
+        raise TypeError(
+            f"machine is {name!r:.80}; it may be a MachineSpec, a name or a path: "
+            f"give one of {', '.join(presets())}, or the path of a TOML file"
+        )
     if name in presets():
         return preset(str(name))
     path = Path(name)
-    if not path.is_file():
+    if not _is_file(path):
         raise ValueError(
             f"machine {str(name)!r} is neither known nor a file here; known are "
             f"{', '.join(presets())}: choose one, or give the path of a TOML file"
@@ -80,6 +89,13 @@ def machine_from_toml(text: str) -> MachineSpec:
     _check_keys(given, whole=base is None)
     rest = {} if base is None else asdict(preset(base))
     return MachineSpec(**(rest | given))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file can have
+        return False
 
 
 def _check_keys(given: dict[str, object], whole: bool) -> None:

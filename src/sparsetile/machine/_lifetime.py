@@ -91,6 +91,11 @@ def _lay_out(steps: tuple[Step, ...], slots: list[Slot], spans: list[_Span]) -> 
             certain = not counted and step.count != 0
             spans.append(_Span(enter, enter + 1, leave - 1, leave, True, certain))
             slots.append(Slot("the end of a loop"))
+        elif not isinstance(step, Branch):
+            raise TypeError(
+                f"a step of the program is {step!r:.80}; it may be an Exchange, a Compute, a "
+                f"Repeat or a Branch: give one of these"
+            )
         else:
             slots.append(Slot("a branch", (step.condition,)))
             _lay_out(step.then, slots, spans)

@@ -17,7 +17,8 @@ def even_counts(size: int, tiles: int, grain: int = 1) -> Int64[np.ndarray, " ti
         more.
 
     Raises:
-        ValueError: If `size` is negative, or `tiles` or `grain` is not positive.
+        ValueError: If a number is not whole, `size` is negative, or `tiles` or `grain` is not
+            positive.
 
     Examples:
         >>> even_counts(10, 4).tolist()
@@ -25,10 +26,11 @@ def even_counts(size: int, tiles: int, grain: int = 1) -> Int64[np.ndarray, " ti
         >>> even_counts(10, 4, grain=4).tolist()
         [4, 4, 2, 0]
     """
-    if size < 0 or tiles < 1 or grain < 1:
+    whole = all(isinstance(number, (int, np.integer)) for number in (size, tiles, grain))
+    if not whole or size < 0 or tiles < 1 or grain < 1:
         raise ValueError(
             f"even_counts asked to deal {size} elements in grains of {grain} to {tiles} tiles; "
-            f"size may be 0 or more, grain and tiles 1 or more: give such numbers"
+            f"size may be 0 or more, grain and tiles 1 or more: give such whole numbers"
         )
     each, more = divmod(-(-size // grain), tiles)
     last = np.arange(1, tiles + 1, dtype=np.int64) * each

@@ -174,6 +174,11 @@ class _Execution:
         if isinstance(step.count, Variable):
             count, where = int(self.memory[step.count][0]), f"in {step.count.name!r}"
         else:
+            if not isinstance(step.count, (int, np.integer)):
+                raise ValueError(
+                    f"a loop of program {self.program.name!r} has the count {step.count!r}; it "
+                    f"runs a whole number of times: give an int, or a variable of one integer"
+                )
             count, where = int(step.count), "in the program"
         if count < 0:
             raise ValueError(
@@ -205,7 +210,9 @@ class _Execution:
                 cycles += counted
             else:
                 cycles += codelet.cycles
-            codelet.run(seen)
+            # What overflows is infinite, and what that leads to NaN, as on any machine.
+            with np.errstate(over="ignore", invalid="ignore"):
+                codelet.run(seen)
         self.recorder.compute(step.name, slot, cycles)
 
 

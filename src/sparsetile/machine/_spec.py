@@ -64,8 +64,11 @@ class MachineSpec:
     exchange_atom: int = 4
 
     def __post_init__(self) -> None:
-        if not self.name:
-            raise ValueError("machine has no name; give a name that is not empty")
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ValueError(
+                f"name of a machine is {self.name!r}; it is what messages call it: "
+                f"give a text that is not blank"
+            )
         for field in fields(self):
             value = getattr(self, field.name)
             least = 0 if field.name in _MAY_BE_ZERO else 1
@@ -73,6 +76,13 @@ class MachineSpec:
                 raise ValueError(
                     f"{field.name} of machine {self.name!r} is {value!r}; "
                     f"it counts things: give an int of {least} or more"
+                )
+            if field.type is float and (
+                isinstance(value, bool) or not isinstance(value, int | float)
+            ):
+                raise ValueError(
+                    f"{field.name} of machine {self.name!r} is {value!r}; it measures something: "
+                    f"give a float above {least}"
                 )
             if field.type is not str and not (0 < value < math.inf or value == least == 0):
                 raise ValueError(
