@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sparsetile.machine import OutOfTileMemory, preset
 from sparsetile.matrix import BSR, Pattern, gather_blocks, pattern_of, random_pattern
 from sparsetile.plan.masked import masked_program, plan_dds, plan_dsd, run_dds, run_dsd
+from support import without_type_checks
 
 METHODS = ["strip", "block", "block-naive"]
 TOLERANCE = {"float16": 2e-3, "float32": 1e-5}  # relative to the largest
@@ -256,3 +257,29 @@ def test_refuses_operands_that_the_plan_is_not_for():
         run_dds(other, left, left[:16])
     with pytest.raises(ValueError, match="call run_dds"):
         run_dsd(other, left, values)
+
+
+def test_lazily_negated_operands_are_read_and_infinite_sums_are_kept():
+    pattern = random_pattern(32, 32, blocksize=8, density=0.5, seed=0)
+    plan = plan_dsd("bow-ipu", pattern, 16, dtype="float32")
+    left, values = numbers("float32", 16, 32), numbers("float32", pattern.nnzb, 8, 8)
+    y, _ = run_dsd(plan, torch._neg_view(-left), values)
+    assert y.equal(run_dsd(plan, left, values)[0])
+    left[0] = torch.inf
+    assert run_dsd(plan, left, values)[0][0].isnan().any()
+
+
+@without_type_checks()
+def test_refuses_what_is_no_machine_plan_or_matrix():
+    pattern = random_pattern(32, 32, blocksize=8, density=0.5, seed=0)
+    left, values = numbers("float32", 16, 32), numbers("float32", pattern.nnzb, 8, 8)
+    with pytest.raises(TypeError, match="machine is 5; it may be a MachineSpec"):
+        plan_dsd(5, pattern, 16, dtype="float32")
+    with pytest.raises(TypeError, match="patterns: got None"):
+        plan_dsd("bow-ipu", None, 16, dtype="float32")
+    with pytest.raises(ValueError, match="memory_cycle_ratio: got"):
+        plan_dsd("bow-ipu", pattern, 16, dtype="float32", memory_cycle_ratio="much")
+    with pytest.raises(TypeError, match="run_dsd was given None as a plan; it takes a MaskedPlan"):
+        run_dsd(None, left, values)
+    with pytest.raises(ValueError, match=r"left: got a sparse_coo .* allowed: float32 .*dense"):
+        run_dsd(plan_dsd("bow-ipu", pattern, 16, dtype="float32"), left.to_sparse(), values)

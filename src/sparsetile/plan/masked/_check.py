@@ -14,7 +14,7 @@ GRAIN = {"float16": 16, "float32": 8}
 
 def as_patterns(patterns: Pattern | Sequence[Pattern]) -> tuple[Pattern, ...]:
     """Take one pattern, or one for each group, alike in shape and block."""
-    given = (patterns,) if isinstance(patterns, Pattern) else tuple(patterns)
+    given = (patterns,) if not isinstance(patterns, Sequence) else tuple(patterns)
     if not given or not all(isinstance(pattern, Pattern) for pattern in given):
         raise TypeError(
             message(
@@ -47,7 +47,7 @@ def as_patterns(patterns: Pattern | Sequence[Pattern]) -> tuple[Pattern, ...]:
 
 def check_dtypes(dtype: str, partials: str) -> None:
     """Refuse dtypes that tiles do not multiply, and partial sums less precise than the input."""
-    if dtype not in GRAIN or partials not in GRAIN:
+    if dtype not in tuple(GRAIN) or partials not in tuple(GRAIN):
         raise ValueError(
             message(
                 "dtype and partials",
@@ -98,12 +98,13 @@ def check_tensor(name: str, value: Shaped[Tensor, "..."], shape: Sequence[int], 
         or list(value.shape) != list(shape)
         or value.dtype != wanted
         or value.device.type != "cpu"
+        or value.layout != torch.strided
     ):
         raise ValueError(
             message(
                 name,
                 got=describe(value),
-                allowed=f"{dtype} {list(shape)} on cpu, groups one below the other",
+                allowed=f"{dtype} {list(shape)}, dense, on cpu, groups one below the other",
                 fix="convert it, or make a plan for what you have",
             )
         )

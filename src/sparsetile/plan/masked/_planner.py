@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Int64
 
-from sparsetile.machine import MachineSpec
+from sparsetile.machine import MachineSpec, load_machine
 from sparsetile.matrix import Pattern
 from sparsetile.matrix._check import as_choice, as_int, message
 from sparsetile.plan._cost import Cost
@@ -25,7 +25,7 @@ _CHARGES = ((1, 1), (4, 1), (16, 1), (1, 4), (4, 4), (16, 16))
 
 
 def plan_dsd(
-    machine: MachineSpec,
+    machine: MachineSpec | str,
     patterns: Pattern | Sequence[Pattern],
     m: int,
     *,
@@ -43,7 +43,7 @@ def plan_dsd(
     matrix units take whole: multiples of 16 for float16 and of 8 for float32, as in popsparse.
 
     Args:
-        machine: The machine, with any number of workers.
+        machine: A machine, the name of a preset, or a TOML file that describes one.
         patterns: Stored blocks of the right operand, k×n, or n×k if it is transposed; one pattern,
             or one for each group.
         m: Rows of the left operand, of one group.
@@ -86,7 +86,7 @@ def plan_dsd(
 
 
 def plan_dds(
-    machine: MachineSpec,
+    machine: MachineSpec | str,
     patterns: Pattern | Sequence[Pattern],
     k: int,
     *,
@@ -102,7 +102,7 @@ def plan_dds(
     """Plan a product dense × dense → sparse on tiles: only the blocks of a mask are computed.
 
     Args:
-        machine: The machine, with any number of workers.
+        machine: A machine, the name of a preset, or a TOML file that describes one.
         patterns: Stored blocks of the result, m×n; one pattern, or one for each group.
         k: Columns of the left operand.
         dtype: `"float16"` or `"float32"`, of operands and result.
@@ -146,7 +146,7 @@ def _side(name: str, given: int | None, natural: int, size: int, dtype: str) -> 
 
 
 def _checked(
-    machine: MachineSpec,
+    machine: MachineSpec | str,
     kind: str,
     patterns: tuple[Pattern, ...],
     shape: tuple[int, int, int],
@@ -175,7 +175,8 @@ def _checked(
                 fix="pass passes=1, or plan the groups one by one",
             )
         )
-    if not 0 <= memory_cycle_ratio <= 1:
+    number = isinstance(memory_cycle_ratio, int | float)
+    if not number or not 0 <= memory_cycle_ratio <= 1:
         raise ValueError(
             message(
                 "memory_cycle_ratio",
@@ -185,7 +186,7 @@ def _checked(
             )
         )
     plan = MaskedPlan(
-        machine=machine,
+        machine=load_machine(machine),
         kind=kind,
         patterns=patterns,
         m=shape[0],

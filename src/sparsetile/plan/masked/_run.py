@@ -25,6 +25,7 @@ def run_dsd(
         The product, `[groups · m, n]`, and what it took.
 
     Raises:
+        TypeError: If the plan is of the wrong type.
         ValueError: If the plan is for another product or an operand does not fit it.
         OutOfTileMemory: If it does not fit; plan with more passes then.
 
@@ -43,7 +44,7 @@ def run_dsd(
     _check_values(plan, values)
     (bm, bk, bn) = plan.block
     result, profile = _run(
-        plan, blocks_of(left.detach().numpy(), (bm, bk)), values.detach().numpy().reshape(-1)
+        plan, blocks_of(left.numpy(force=True), (bm, bk)), values.numpy(force=True).reshape(-1)
     )
     return torch.from_numpy(matrix_of(result, (plan.groups * plan.m, plan.n), (bm, bn))), profile
 
@@ -63,6 +64,7 @@ def run_dds(
         The stored blocks of the product, one group after the other, and what it took.
 
     Raises:
+        TypeError: If the plan is of the wrong type.
         ValueError: If the plan is for another product or an operand does not fit it.
         OutOfTileMemory: If it does not fit; plan with more passes then.
 
@@ -85,8 +87,8 @@ def run_dds(
     check_tensor("right", right, wanted, plan.dtype)
     result, profile = _run(
         plan,
-        blocks_of(left.detach().numpy(), (bm, bk)),
-        blocks_of(right.detach().numpy(), side),
+        blocks_of(left.numpy(force=True), (bm, bk)),
+        blocks_of(right.numpy(force=True), side),
     )
     return torch.from_numpy(result.reshape(-1, bm, bn)), profile
 
@@ -102,6 +104,11 @@ def _run(
 
 
 def _check_kind(plan: MaskedPlan, kind: str) -> None:
+    if not isinstance(plan, MaskedPlan):
+        raise TypeError(
+            f"run_{kind} was given {plan!r:.80} as a plan; it takes a MaskedPlan: "
+            f"make one with plan_{kind}"
+        )
     if plan.kind != kind:
         raise ValueError(
             f"run_{kind} was given a plan of kind {plan.kind!r}; it takes kind {kind!r}: "

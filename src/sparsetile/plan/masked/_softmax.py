@@ -38,7 +38,7 @@ _Values = Float32[np.ndarray, "pieces height c"]
 
 
 def masked_softmax(
-    machine: MachineSpec,
+    machine: MachineSpec | str,
     values: Shaped[Tensor, "nnzb r c"],
     patterns: Pattern | Sequence[Pattern],
     *,
@@ -51,7 +51,7 @@ def masked_softmax(
     overflow. A row of which every stored value is masked, or minus infinity, becomes zeros.
 
     Args:
-        machine: The machine.
+        machine: A machine, the name of a preset, or a TOML file that describes one.
         values: Stored blocks, float16 or float32, one group after the other.
         patterns: Which blocks these are; one pattern, or one for each group.
         sub_block: What counts as not stored within diagonal blocks; it becomes zero. As in
@@ -83,7 +83,7 @@ def masked_softmax(
 
 
 def masked_softmax_grad(
-    machine: MachineSpec,
+    machine: MachineSpec | str,
     probabilities: Shaped[Tensor, "nnzb r c"],
     gradient: Shaped[Tensor, "nnzb r c"],
     patterns: Pattern | Sequence[Pattern],
@@ -95,7 +95,7 @@ def masked_softmax_grad(
     What was masked in the forward pass has probability zero, so it needs no mask here.
 
     Args:
-        machine: The machine.
+        machine: A machine, the name of a preset, or a TOML file that describes one.
         probabilities: What `masked_softmax` returned.
         gradient: Of a loss by the probabilities, in the same dtype.
         patterns: As in `masked_softmax`.
@@ -212,7 +212,7 @@ def _run(
         check_tensor(name, tensor, shape, plan.dtype)
     program = softmax_program(plan)
     flat: list[npt.NDArray[np.generic]] = [
-        tensor.detach().numpy().reshape(-1) for tensor in given.values()
+        tensor.numpy(force=True).reshape(-1) for tensor in given.values()
     ]
     done = run(program, dict(zip(program.inputs, flat, strict=True)))
     result = torch.from_numpy(done.values[program.outputs[0]].reshape(shape))

@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from sparsetile.machine import MachineSpec
+from sparsetile.machine import MachineSpec, load_machine
 from sparsetile.matrix import Pattern
 from sparsetile.matrix._check import as_choice
 from sparsetile.plan._cost import Cost, Term
@@ -99,7 +99,7 @@ class Pieces:
 
 
 def plan_softmax(
-    machine: MachineSpec,
+    machine: MachineSpec | str,
     patterns: Pattern | Sequence[Pattern],
     *,
     dtype: str = "float16",
@@ -113,7 +113,7 @@ def plan_softmax(
     not stored counts as minus infinity; a row of which nothing is stored has no values.
 
     Args:
-        machine: The machine, with any number of workers.
+        machine: A machine, the name of a preset, or a TOML file that describes one.
         patterns: Stored blocks; one pattern, or one for each group.
         dtype: `"float16"` or `"float32"`.
         sub_block: What counts as not stored within blocks on the diagonal: `"none"`,
@@ -140,7 +140,7 @@ def plan_softmax(
     as_choice("sub_block", sub_block, SUB_BLOCKS)
     return _completed(
         SoftmaxPlan(
-            machine=machine,
+            machine=load_machine(machine),
             patterns=groups,
             dtype=dtype,
             sub_block=sub_block,
