@@ -8,8 +8,11 @@ import sparsetile
 from sparsetile.machine import OutOfTileMemory
 from sparsetile.matrix import BSR, COO, CSC, CSR, Pattern
 from sparsetile.plan._cost import Cost
+from sparsetile.plan.static._partition import tile_of_block
+from sparsetile.plan.static._partitioner import StaticPartitioner
 from sparsetile.plan.static._plan import StaticPlan
 from sparsetile.plan.static._run import run_static, run_static_dense_sparse
+from support import without_type_checks
 from support_static import assert_product, machine, make_plan
 
 DTYPES = ["float16", "float32"]
@@ -189,3 +192,39 @@ def test_a_plan_too_big_for_the_tiles_says_where():
     small = StaticPlan(**{**vars(plan), "machine": machine(4, memory=9_000)})
     with pytest.raises(OutOfTileMemory, match="rows of x"):
         run_static(small, A, x)
+
+
+def test_lazily_negated_operands_are_read_as_they_are():
+    A, x = operands(16, 16, 4, 8, 1, "float32")
+    plan = make_plan(A.pattern, 4, "float32", tiles=4)
+    negated = BSR(torch._neg_view(-A.values), A.pattern)
+    y, _ = run_static(plan, negated, torch._neg_view(-x))
+    assert_product(y, A, x)
+
+
+@without_type_checks()
+def test_what_is_no_static_plan_is_refused():
+    A, x = operands(16, 16, 4, 8, 1, "float32")
+    for call in (
+        lambda: run_static(None, A, x),
+        lambda: run_static_dense_sparse(None, x.T, A),
+        lambda: StaticPartitioner("plan"),
+        lambda: tile_of_block(3, 0),
+    ):
+        with pytest.raises(TypeError, match=r"plan: got .* allowed: a StaticPlan"):
+            call()
+
+
+def test_there_is_no_tile_in_an_interval_that_is_not_there():
+    plan = make_plan(operands(16, 16, 4, 8, 1, "float32")[0].pattern, 4, "float32", tiles=4)
+    for interval in (-1, plan.splits):
+        with pytest.raises(ValueError, match=f"interval: got {interval}; allowed"):
+            tile_of_block(plan, interval)
+
+
+@without_type_checks()
+def test_only_an_array_of_the_planned_size_is_restored():
+    plan = make_plan(operands(16, 16, 4, 8, 1, "float32")[0].pattern, 4, "float32", tiles=4)
+    for values in (torch.zeros(256), np.zeros(3, np.float32)):
+        with pytest.raises(ValueError, match=r"values: got .* a numpy array of \[256\]"):
+            StaticPartitioner(plan).restore(values)

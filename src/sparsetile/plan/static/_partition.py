@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int64, Shaped
 from torch import Tensor
 
-from sparsetile.matrix._check import message
+from sparsetile.matrix._check import as_int, describe, message
 from sparsetile.plan._units import DTYPES
 from sparsetile.plan.static._deal import Deal
 from sparsetile.plan.static._order import block_order
@@ -141,7 +141,9 @@ def tile_of_block(plan: StaticPlan, interval: int) -> Int64[np.ndarray, " nnzb"]
         The tile of each block, in the pattern's order, `[nnzb]`.
 
     Raises:
-        ValueError: If the plan does not fit its pattern or its machine.
+        TypeError: If the plan is no static one, or the interval no integer.
+        ValueError: If there is no such interval, or the plan does not fit its pattern or its
+            machine.
 
     Examples:
         >>> from sparsetile.machine import preset
@@ -155,6 +157,8 @@ def tile_of_block(plan: StaticPlan, interval: int) -> Int64[np.ndarray, " nnzb"]
         >>> tile_of_block(plan, 0).tolist()
         [0, 2, 1, 3]
     """
+    check_plan(plan)
+    as_int("interval", interval, least=0, most=plan.splits - 1, fix="pass one of the plan's")
     parts = partition(plan)
     tile = np.empty_like(parts.order)
     tile[parts.order] = parts.deal(interval).tile + plan.band_tiles[interval][0]
@@ -165,6 +169,13 @@ def _ranks(order: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
     return ranks
+
+
+def check_plan(plan: object) -> None:
+    """Refuse what is no static plan."""
+    if not isinstance(plan, StaticPlan):
+        got, fix = describe(plan), "take one from plan_static"
+        raise TypeError(message("plan", got=got, allowed="a StaticPlan", fix=fix))
 
 
 def _check(plan: StaticPlan) -> None:

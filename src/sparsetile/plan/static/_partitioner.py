@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sparsetile.matrix import BSR, COO, CSC, CSR, Pattern
 from sparsetile.matrix._check import describe, message
-from sparsetile.plan.static._partition import partition
+from sparsetile.plan.static._partition import check_plan, partition
 from sparsetile.plan.static._plan import StaticPlan
 
 Sparse: TypeAlias = BSR | CSR | CSC | COO
@@ -50,8 +50,10 @@ class StaticPartitioner:
             plan: How the product is cut.
 
         Raises:
+            TypeError: If it is no static plan.
             ValueError: If the plan does not fit its pattern or its machine.
         """
+        check_plan(plan)
         self.plan = plan
         self._partition = partition(plan)
 
@@ -75,7 +77,7 @@ class StaticPartitioner:
             raise TypeError(message("A", got=describe(A), allowed=allowed, fix=fix))
         A = A if isinstance(A, BSR) else A.to_bsr()
         self._check(A.pattern)
-        values = A.values.detach().cpu().to(getattr(torch, self.plan.dtype))
+        values = A.values.detach().cpu().resolve_neg().to(getattr(torch, self.plan.dtype))
         blocks = self._partition.to_tiles(self._within(values))
         return self._halves(blocks).reshape(-1).numpy()
 
@@ -93,12 +95,12 @@ class StaticPartitioner:
         """
         pattern = self.plan.pattern
         r, c = pattern.blocksize
-        if values.shape != (pattern.nnzb * r * c,):
+        if not isinstance(values, np.ndarray) or values.shape != (pattern.nnzb * r * c,):
             raise ValueError(
                 message(
                     "values",
-                    got=f"an array of shape {list(values.shape)}",
-                    allowed=f"[{pattern.nnzb * r * c}], as the plan's pattern stores",
+                    got=describe(values),
+                    allowed=f"a numpy array of [{pattern.nnzb * r * c}], what the pattern stores",
                     fix="pass what place returned",
                 )
             )

@@ -8,6 +8,7 @@ from torch import Tensor
 from sparsetile.machine import Profile, run
 from sparsetile.matrix import BSR, Pattern
 from sparsetile.matrix._check import check_dense, describe, message
+from sparsetile.plan.static._partition import check_plan
 from sparsetile.plan.static._partitioner import Sparse, StaticPartitioner
 from sparsetile.plan.static._plan import StaticPlan
 from sparsetile.plan.static._program import static_program
@@ -30,7 +31,7 @@ def run_static(
         The product in the plan's dtype, on the CPU, and what it took.
 
     Raises:
-        TypeError: If an operand is of the wrong type.
+        TypeError: If the plan or an operand is of the wrong type.
         ValueError: If operands do not fit the plan, or the plan its machine.
         OutOfTileMemory: If a tile would need more memory than it has.
 
@@ -50,10 +51,11 @@ def run_static(
         >>> [phase.name for phase in profile.phases if phase.kind == "compute"]
         ['Rearrangement', 'Order of values', 'Multiply', 'Reduction']
     """
+    check_plan(plan)
     pattern, made = plan.pattern, static_program(plan)
     _check_x(plan, x, (pattern.shape[1], plan.n), "[k, n]")
     values = StaticPartitioner(plan).place(_sparse(A, pattern))
-    flat = x.detach().cpu().reshape(-1).numpy()
+    flat = x.numpy(force=True).reshape(-1)
     result = run(made.program, {made.x: flat, made.values: values})
     y = np.asarray(result.values[made.y]).reshape(pattern.shape[0], plan.n)
     return torch.from_numpy(y), result.profile
@@ -75,7 +77,7 @@ def run_static_dense_sparse(
         The product in the plan's dtype, on the CPU, and what it took.
 
     Raises:
-        TypeError: If an operand is of the wrong type.
+        TypeError: If the plan or an operand is of the wrong type.
         ValueError: If operands do not fit the plan, or the plan its machine.
         OutOfTileMemory: If a tile would need more memory than it has.
 
@@ -91,6 +93,7 @@ def run_static_dense_sparse(
         >>> run_static_dense_sparse(plan, torch.tensor([[1.0, 1.0]]), A)[0]
         tensor([[4., 6.]])
     """
+    check_plan(plan)
     _check_x(plan, x, (plan.n, plan.pattern.shape[1]), "[n, m]")
     y, profile = run_static(plan, _sparse(A, plan.pattern.T).T, x.T)
     return y.T, profile
