@@ -21,15 +21,11 @@ def rearrange(layout: Layout, matrix: Variable) -> Compute:
 
 
 def order_values(layout: Layout) -> Compute | None:
-    """Single numbers are brought into the order in which workers read them."""
-    plan = layout.parts.plan
-    cycles = np.zeros(plan.machine.tiles, np.int64)
-    for interval in layout.intervals:
-        own = np.ceil(_cost.value_order(interval.deal.tile_blocks, layout.b)).astype(np.int64)
-        cycles[interval.tile : interval.tile + len(own)] += own
+    """Single numbers are brought into the order in which workers read them, where they lie."""
+    cycles = np.ceil(_cost.value_order(layout.values.counts, layout.b)).astype(np.int64)
     if not cycles.any():
         return None
-    order = Codelet("order values", _stay, cycles, (layout.tile_values,), ())
+    order = Codelet("order values", _stay, cycles, (layout.values,), ())
     return Compute("Order of values", (order,))
 
 

@@ -278,7 +278,7 @@ def value_order(values: Numbers, b: int) -> Floats:
     for each non-zero beyond the planner. Blocks move whole and show nothing of the kind.
 
     Args:
-        values: Non-zeros of the tile.
+        values: Non-zeros of the tile, before they are copied to the intervals that share them.
         b: Side of a block.
 
     Returns:

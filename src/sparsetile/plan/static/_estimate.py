@@ -109,7 +109,7 @@ def estimate(p: "Problem", loads: list[Load], bands: int) -> list[Estimate]:
     planned = np.sum(list(phases.values()), axis=0)
     moved = _cost.rearrangement(p.k * p.n, z, machine) + _cost.rearrangement(p.m * p.n, z, machine)
     phases["Uneven tiles"] = _cost.uneven_tiles(multiply)
-    phases["Order of values"] = _cost.value_order(N, b)
+    phases["Order of values"] = _cost.value_order(N / intervals, b)
     phases["Rearrangement"] = np.full(len(loads), moved)
     phases["Sync"] = np.full(len(loads), float(_cost.SUPERSTEPS * machine.sync_cycles))
     bytes_ = np.maximum(

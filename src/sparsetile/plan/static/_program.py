@@ -62,8 +62,8 @@ def static_program(plan: StaticPlan) -> StaticProgram:
         >>> for step in static_program(plan).program.steps:
         ...     print(step.name)
         Rearrangement
-        Exchange of dense rows
         Order of values
+        Exchange of dense rows
         Multiply
         Exchange to reduce
         Reduction
@@ -89,12 +89,10 @@ def static_program(plan: StaticPlan) -> StaticProgram:
 
 
 def _product(laid: Layout) -> list[Step]:
-    steps: list[Step] = [rearrange(laid, laid.x), gather(laid)]
+    ordered = order_values(laid)
+    steps: list[Step] = [rearrange(laid, laid.x), *([ordered] if ordered else []), gather(laid)]
     if laid.tile_values is not laid.values:
         steps.append(bring_values(laid))
-    ordered = order_values(laid)
-    if ordered is not None:
-        steps.append(ordered)
     before = (pad_rows(laid), clear_partials(laid))
     codelets = tuple(codelet for codelet in before if codelet is not None)
     steps.append(Compute("Multiply", (*codelets, multiply(laid))))
