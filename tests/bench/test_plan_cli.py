@@ -206,7 +206,7 @@ def test_cells_keep_rows_and_add_three_columns(cli):
     wanted = predict(512, 512, 64, blocksize=16, density=1 / 16)
     assert first[5] == str(round(wanted.cost.cycles))
     assert float(first[6]) == pytest.approx(wanted.speedup_over_dense, rel=1e-5)
-    assert first[7] == str(wanted.cost.bytes)
+    assert first[7] == str(wanted.cost.peak_bytes)
 
 
 def test_cells_take_k_mode_dtype_and_machine_by_row(cli):

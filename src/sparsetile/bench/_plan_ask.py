@@ -64,7 +64,7 @@ class Planned:
     @property
     def bytes(self) -> int:
         """Most temporary memory of a tile in any planned pass."""
-        return max(cost.bytes for cost in (self.cost, *self.passes.values()))
+        return max(cost.peak_bytes for cost in (self.cost, *self.passes.values()))
 
     @property
     def passes(self) -> dict[str, Cost]:

@@ -260,7 +260,7 @@ def write_cells(output: Path, table: Table, answers: Sequence[Prediction | None]
     for cell, answer in zip(table.cells, answers, strict=True):
         added: dict[str, object] = dict.fromkeys(ADDED, "")
         if answer is not None:
-            values = (round(answer.cost.cycles), answer.speedup_over_dense, answer.cost.bytes)
+            values = (round(answer.cost.cycles), answer.speedup_over_dense, answer.cost.peak_bytes)
             added = dict(zip(ADDED, values, strict=True))
         rows.append({**{name: cell.row[name] for name in table.columns}, **added})
     try:

@@ -96,7 +96,7 @@ def predict_cell(cell: Cell) -> Outcome | None:
     except PlanError:
         return None
     terms = tuple((term.name, float(term.cycles)) for term in p.cost.terms)
-    return Outcome(p.flop_per_second / 1e12, p.speedup_over_dense, p.cost.bytes, terms)
+    return Outcome(p.flop_per_second / 1e12, p.speedup_over_dense, p.cost.peak_bytes, terms)
 
 
 def predict_cells(cells: Iterable[Cell], stop: Callable[[], bool] = lambda: False) -> Outcomes:

@@ -52,6 +52,6 @@ class Cost:
         return sum(term.cycles for term in self.terms)
 
     @property
-    def bytes(self) -> int:
+    def peak_bytes(self) -> int:
         """Most temporary memory that one tile needs at once."""
         return max((term.bytes for term in self.terms), default=0)

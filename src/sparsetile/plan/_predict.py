@@ -110,7 +110,7 @@ def predict(
             options=options,
         )
         cost = plan.cost("fwd")
-        if any(c.bytes > plan.memory_limit for _, c in plan.costs):
+        if any(c.peak_bytes > plan.memory_limit for _, c in plan.costs):
             raise PlanError(_refusal(mode, m, k, n, blocksize, density, spec, memory))
     else:
         raise ValueError(f"predict got mode {mode!r}; give {' or '.join(map(repr, MODES))}")

@@ -57,7 +57,7 @@ def cost_table(cost: Cost) -> str:
         share = term.cycles / cost.cycles if cost.cycles else 0.0
         shown = f"{term.bytes:,}" if term.bytes else ""
         rows.append((term.name, f"{term.cycles:,.0f}", f"{share:.1%}".replace("%", " %"), shown))
-    rows.append(("Total", f"{cost.cycles:,.0f}", "100.0 %", f"{cost.bytes:,}"))
+    rows.append(("Total", f"{cost.cycles:,.0f}", "100.0 %", f"{cost.peak_bytes:,}"))
     return aligned(rows)
 
 

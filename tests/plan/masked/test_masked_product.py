@@ -154,7 +154,7 @@ def test_more_passes_need_less_memory_and_more_cycles():
     assert near(result, wanted)
     assert often.tile_memory.max() < once.tile_memory.max()
     assert often.cycles > once.cycles
-    assert plans[1].cost.bytes < plans[0].cost.bytes
+    assert plans[1].cost.peak_bytes < plans[0].cost.peak_bytes
     needed = int(often.tile_memory.max())
     tight = machine(8, memory_per_tile=needed)
     assert near(*dsd(plan_dsd(tight, pattern, 512, passes=4))[:2])
@@ -182,7 +182,7 @@ def test_memory_ratio_trades_cycles_for_memory():
         plan_dsd(machine(64), pattern, 512, memory_cycle_ratio=ratio).cost for ratio in (0.0, 1.0)
     )
     assert fast.cycles <= small.cycles
-    assert small.bytes <= fast.bytes
+    assert small.peak_bytes <= fast.peak_bytes
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -96,9 +96,7 @@ def test_another_pattern_is_refused():
     smaller = BSR.random(16, 32, blocksize=4, density=0.5, seed=1)
     with pytest.raises(ValueError, match=r"A: got a pattern of 16×32.*allowed: .*32×32"):
         partitioner.place(smaller)
-    with pytest.raises(
-        ValueError, match=r"got .*ndarray.*allowed: a numpy array of \[512\]"
-    ):
+    with pytest.raises(ValueError, match=r"got .*ndarray.*allowed: a numpy array of \[512\]"):
         partitioner.restore(np.zeros(3, np.float32))
 
 

@@ -60,4 +60,4 @@ def test_a_product_takes_about_the_planned_cycles_and_memory():
     planned = {term.name: term.cycles for term in plan.cost.terms}
     assert took["Multiply"] == pytest.approx(planned["Multiply"], rel=0.2)
     assert took["Reduction"] == pytest.approx(planned["Reduction"], rel=0.4)
-    assert profile.tile_memory.max() == pytest.approx(plan.cost.bytes, rel=0.3)
+    assert profile.tile_memory.max() == pytest.approx(plan.cost.peak_bytes, rel=0.3)

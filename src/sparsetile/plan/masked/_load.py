@@ -206,7 +206,7 @@ def total(costs: list[Cost]) -> Cost:
 def score(cost: Cost, plan: MaskedPlan) -> float:
     """Cycles and memory in one number: memory counts as the cycles in which it can be filled."""
     weight = plan.memory_cycle_ratio
-    fill = cost.bytes / plan.machine.exchange_bytes_per_cycle
+    fill = cost.peak_bytes / plan.machine.exchange_bytes_per_cycle
     return (1 - weight) * cost.cycles + weight * fill
 
 
