@@ -7,7 +7,14 @@ import numpy as np
 from jaxtyping import Int64
 
 from sparsetile.machine import MachineSpec, load_machine
-from sparsetile.plan._check import PlanError, check_dtype, check_size
+from sparsetile.plan._check import (
+    PlanError,
+    check_density,
+    check_dtype,
+    check_share,
+    check_size,
+    check_sizes,
+)
 from sparsetile.plan._cost import Cost
 from sparsetile.plan._units import VECTOR
 from sparsetile.plan.dense._cost import dense_cycles
@@ -89,12 +96,12 @@ def predict(
         >>> round(p.speedup_over_dense, 1), round(p.flop_per_second / 1e12)
         (3.9, 50)
     """
-    for name, size in (("m", m), ("k", k), ("n", n), ("blocksize", blocksize)):
-        check_size("predict", name, size)
+    m, k, n = check_sizes("predict", m, k, n)
+    blocksize = check_size("predict", "blocksize", blocksize)
     check_dtype("predict", dtype)
-    spec = load_machine(machine) if isinstance(machine, str) else machine
-    if not 0 <= density <= 1:
-        raise ValueError(f"predict got density={density}; give a number from 0 to 1")
+    check_density("predict", density)
+    check_share("predict", "memory", memory)
+    spec = load_machine(machine)
     if mode == "static":
         cost = _static(m, k, n, blocksize, density, dtype, spec, memory)
     elif mode == "dynamic":
@@ -111,7 +118,8 @@ def predict(
         )
         cost = plan.cost("fwd")
         if any(c.peak_bytes > plan.memory_limit for _, c in plan.costs):
-            raise PlanError(_refusal(mode, m, k, n, blocksize, density, spec, memory))
+            why = "it needs more: take fewer columns at a time, or a machine with more tiles"
+            raise PlanError(_refusal(mode, m, k, n, blocksize, density, spec, memory, why))
     else:
         raise ValueError(f"predict got mode {mode!r}; give {' or '.join(map(repr, MODES))}")
     grid = -(-m // blocksize) * -(-k // blocksize)
@@ -151,8 +159,8 @@ def _static(
         machine=machine,
     )
     cut = search(problem, memory * machine.memory_per_tile)
-    if cut is None:
-        raise PlanError(_refusal("static", m, k, n, b, density, machine, memory))
+    if isinstance(cut, str):
+        raise PlanError(_refusal("static", m, k, n, b, density, machine, memory, cut))
     return cost_of(cut)
 
 
@@ -177,10 +185,18 @@ def even_counts(lines: int, stored: int) -> Int64[np.ndarray, " lines"]:
 
 
 def _refusal(
-    mode: str, m: int, k: int, n: int, b: int, density: float, machine: MachineSpec, memory: float
+    mode: str,
+    m: int,
+    k: int,
+    n: int,
+    b: int,
+    density: float,
+    machine: MachineSpec,
+    memory: float,
+    why: str,
 ) -> str:
     return (
-        f"no {mode} plan for {m}×{k} times {k}×{n} in blocks of {b} at density {density:g}; a tile "
-        f"of {machine.name} has {machine.memory_per_tile} bytes and memory={memory:g} of them may "
-        "be used: allow more memory, take fewer columns at a time, or a machine with more tiles"
+        f"no {mode} plan for {m}×{k} times {k}×{n} in blocks of {b} at density {density:g} on "
+        f"{machine.name}, where a tile has {machine.memory_per_tile} bytes and "
+        f"memory={memory:g} of them may be used; {why}"
     )

@@ -89,6 +89,8 @@ def _static_exchange(plan: StaticPlan) -> str:
 
 def dynamic_facts(plan: DynamicPlan) -> list[tuple[str, str]]:
     """What a dynamic plan has decided, under the names that popsparse's planner prints."""
+    from sparsetile.plan.dynamic._odds import spill_odds
+
     passes = {name for name, _ in plan.costs} or {"fwd"}
     methods = [m for name, m in zip(PASSES, plan.methods, strict=True) if name in passes]
     facts = [
@@ -114,6 +116,8 @@ def dynamic_facts(plan: DynamicPlan) -> list[tuple[str, str]]:
     ]
     if plan.kernel_block != plan.blocksize:
         facts.append(("kernel block", _block(plan.kernel_block)))
+    odds = f"{100 * spill_odds(plan):.0f}"
+    facts.append(("propagation", f"not counted; about {odds} % of random patterns need some"))
     return facts
 
 

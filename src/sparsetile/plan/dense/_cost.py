@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sparsetile.machine import MachineSpec, preset
+from sparsetile.machine import MachineSpec, load_machine, preset
+from sparsetile.plan._check import check_dtype, check_sizes
 from sparsetile.plan._units import BYTES
 
 
@@ -28,7 +29,7 @@ _LAWS = {
 
 
 def dense_cycles(
-    m: int, k: int, n: int, *, dtype: str = "float16", machine: MachineSpec | None = None
+    m: int, k: int, n: int, *, dtype: str = "float16", machine: MachineSpec | str = "bow-ipu"
 ) -> float:
     """Cycles of a dense m×k by k×n product, as the vendor's own library computes it.
 
@@ -43,10 +44,13 @@ def dense_cycles(
         k: Rows of the right operand.
         n: Columns of the result.
         dtype: `"float16"` (float16 sums) or `"float32"`.
-        machine: The machine; a Bow IPU if not given.
+        machine: A machine, the name of a preset, or a TOML file that describes one.
 
     Returns:
         Cycles.
+
+    Raises:
+        ValueError: If a size is below 1 or there is no such dtype or machine.
 
     Examples:
         >>> spec = preset("bow-ipu")
@@ -54,7 +58,9 @@ def dense_cycles(
         >>> round(2 * 4096 * 4096 * 1024 / spec.seconds(cycles) / 1e12)
         206
     """
-    spec = preset("bow-ipu") if machine is None else machine
+    m, k, n = check_sizes("dense_cycles", m, k, n)
+    check_dtype("dense_cycles", dtype)
+    spec = load_machine(machine)
     return dense_law(m, k, n, dtype, spec) * math.exp(_rest(math.sqrt(m * k), n, dtype))
 
 

@@ -6,7 +6,16 @@ from dataclasses import replace
 from functools import lru_cache
 
 from sparsetile.machine import MachineSpec, load_machine
-from sparsetile.plan._check import PlanError, check_dtype, check_share, check_size
+from sparsetile.matrix._check import as_blocksize
+from sparsetile.plan._check import (
+    PlanError,
+    check_density,
+    check_dtype,
+    check_flag,
+    check_share,
+    check_size,
+    check_sizes,
+)
 from sparsetile.plan._cost import Cost, Term
 from sparsetile.plan.dynamic._added import (
     REARRANGE,
@@ -19,7 +28,7 @@ from sparsetile.plan.dynamic._added import (
 )
 from sparsetile.plan.dynamic._case import Case, bucket_meta, bucket_values
 from sparsetile.plan.dynamic._estimate import MULTIPLY, Phase
-from sparsetile.plan.dynamic._plan import DynamicOptions, DynamicPlan
+from sparsetile.plan.dynamic._plan import PROGRAMS, DynamicOptions, DynamicPlan
 from sparsetile.plan.dynamic._search import Found, candidates, search
 from sparsetile.plan.dynamic._vertex_sum import zero_partials_planned
 
@@ -70,18 +79,18 @@ def plan_dynamic(
         >>> plan.x, plan.y, plan.z
         (8, 11, 16)
     """
-    spec = load_machine(machine) if isinstance(machine, str) else machine
-    for name, size in (("m", m), ("k", k), ("n", n)):
-        check_size("plan_dynamic", name, size)
+    spec = load_machine(machine)
+    m, k, n = check_sizes("plan_dynamic", m, k, n)
     check_dtype("plan_dynamic", dtype)
-    block = (blocksize, blocksize) if isinstance(blocksize, int) else tuple(blocksize)
-    if len(block) != 2 or not all(isinstance(side, int) and side > 0 for side in block):
+    block = as_blocksize(blocksize)
+    if m % block[0] or k % block[1]:
         raise ValueError(
-            f"plan_dynamic got blocksize {blocksize!r}; give a side or (rows, columns)"
+            f"plan_dynamic got a {m}×{k} matrix in blocks of {block[0]}×{block[1]}; its buckets "
+            "hold whole blocks: give sizes that are multiples of the block, or smaller blocks"
         )
     grid = -(-m // block[0]), -(-k // block[1])
     stored = _stored(grid, density, max_blocks)
-    asked = _checked(options or DynamicOptions(), dtype, block)
+    asked = _checked(DynamicOptions() if options is None else options, dtype, block)
     return _planned(m, k, n, block, stored, dtype, spec, asked)
 
 
@@ -92,14 +101,10 @@ def _stored(grid: tuple[int, int], density: float | None, max_blocks: int | None
             f"plan_dynamic got density={density} and max_blocks={max_blocks}; give one of them"
         )
     if density is not None:
-        if isinstance(density, bool) or not isinstance(density, (int, float)):
-            raise TypeError(f"plan_dynamic got density={density!r}; give a number from 0 to 1")
-        if not 0 <= density <= 1:
-            raise ValueError(f"plan_dynamic got density={density}; give a number from 0 to 1")
+        check_density("plan_dynamic", density)
         return min(whole, math.ceil(density * whole))
     assert max_blocks is not None
-    if isinstance(max_blocks, bool) or not isinstance(max_blocks, int):
-        raise TypeError(f"plan_dynamic got max_blocks={max_blocks!r}; give a whole number")
+    max_blocks = check_size("plan_dynamic", "max_blocks", max_blocks, least=0)
     if not 0 <= max_blocks <= whole:
         raise ValueError(
             f"plan_dynamic got max_blocks={max_blocks}; the matrix has {whole} blocks: "
@@ -109,9 +114,14 @@ def _stored(grid: tuple[int, int], density: float | None, max_blocks: int | None
 
 
 def _checked(options: DynamicOptions, dtype: str, block: tuple[int, int]) -> DynamicOptions:
-    check_share("plan_dynamic", "memory", options.memory)
-    if not (isinstance(options.oversize, (int, float)) and 0 <= options.oversize < math.inf):
-        raise ValueError(f"plan_dynamic got oversize={options.oversize}; give 0 or more")
+    if not isinstance(options, DynamicOptions):
+        raise TypeError(f"plan_dynamic got options {options!r:.80}; give DynamicOptions(...)")
+    check_share("plan_dynamic", "memory", options.memory, above=PROGRAMS)
+    check_share("plan_dynamic", "oversize", options.oversize, above=-1e-9, most=1e6)
+    for name in ("shared_buckets", "grad_a", "grad_w", "optimise_for_speed", "force_spills"):
+        check_flag("plan_dynamic", name, getattr(options, name))
+    if options.exchange_buckets is not None:
+        check_flag("plan_dynamic", "exchange_buckets", options.exchange_buckets)
     check_dtype("plan_dynamic, for partials,", options.partials)
     for name in ("x", "y", "z"):
         if getattr(options, name) is not None:

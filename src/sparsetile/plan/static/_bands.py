@@ -26,7 +26,9 @@ def bands(counts: Int64[np.ndarray, " kb"], parts: int) -> Int64[np.ndarray, " b
     bounds = [0]
     while bounds[-1] < len(counts) and len(bounds) < parts:
         bounds.append(min(int(np.searchsorted(ends, ends[bounds[-1]] + share)), len(counts)))
-    return np.array(bounds if bounds[-1] == len(counts) else [*bounds, len(counts)])
+    if bounds[-1] < len(counts) or len(bounds) == 1:
+        bounds.append(len(counts))
+    return np.array(bounds, np.int64)
 
 
 def interval_tiles(sizes: list[int], tiles: int, pair: int) -> list[int]:

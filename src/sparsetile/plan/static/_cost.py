@@ -108,7 +108,7 @@ _STARTS = {
 
 
 def multiply_blocks(
-    rows: Numbers, per_row: Numbers, columns: Numbers, b: int, dtype: str
+    rows: Numbers, per_row: Numbers, columns: Numbers, b: int, dtype: str, workers: int = 6
 ) -> Floats:
     """Cycles of a tile that multiplies blocks, which all workers share.
 
@@ -118,6 +118,7 @@ def multiply_blocks(
         columns: Columns of the dense operand that a worker has.
         b: Side of a block: 4, 8 or 16.
         dtype: `"float16"` or `"float32"`.
+        workers: Workers of the tile, which take turns.
 
     Returns:
         Cycles of the tile.
@@ -128,8 +129,8 @@ def multiply_blocks(
     """
     start, row = _STARTS[dtype, b]
     load = 16 + b * b * BYTES[dtype] / 8
-    block = load + 6 * _columns(np.asarray(columns, np.float64), b, dtype)
-    return 30 + 6 * start + rows * (6 * row + 17 + per_row * block)
+    block = load + workers * _columns(np.asarray(columns, np.float64), b, dtype)
+    return 30 + workers * start + rows * (workers * row + 17 + per_row * block)
 
 
 def _columns(n: Floats, b: int, dtype: str) -> Floats:

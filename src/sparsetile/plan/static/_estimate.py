@@ -94,7 +94,7 @@ def estimate(p: "Problem", loads: list[Load], bands: int) -> list[Estimate]:
         worker = _cost.multiply_elements(up(used_rows, W), per_row, n, dtype)
         multiply = W * worker
     else:
-        multiply = _cost.multiply_blocks(used_rows, per_row, up(n, W), b, dtype)
+        multiply = _cost.multiply_blocks(used_rows, per_row, up(n, W), b, dtype, W)
     outputs = used_rows * n * b
     away = np.where(intervals > 1, _cost.nonzero_exchange(N, b, z, machine), 0.0)
     phases = {

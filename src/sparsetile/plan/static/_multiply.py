@@ -95,7 +95,7 @@ def _cycles(layout: Layout, interval: Interval) -> Float[np.ndarray, " some"]:
     if layout.b > 1:
         per_row = blocks / np.maximum(rows, 1)
         width = -(-interval.width // workers)
-        busy = _cost.multiply_blocks(rows, per_row, width, layout.b, plan.dtype)
+        busy = _cost.multiply_blocks(rows, per_row, width, layout.b, plan.dtype, workers)
         return np.where(blocks > 0, busy, 0.0)
     own_rows, own_blocks = worker_shares(np.diff(deal.part_start), rows, workers)
     per_row = own_blocks / np.maximum(own_rows, 1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from sparsetile.machine import MachineSpec, load_machine
 from sparsetile.matrix import Pattern
-from sparsetile.plan._check import PlanError, check_dtype, check_share, check_size
+from sparsetile.plan._check import PlanError, check_dtype, check_flag, check_share, check_size
 from sparsetile.plan._cost import Cost, Term
 from sparsetile.plan.static._bands import band_tiles
 from sparsetile.plan.static._plan import StaticPlan
@@ -59,13 +59,14 @@ def plan_static(
     """
     if not isinstance(pattern, Pattern):
         raise TypeError(f"plan_static got pattern {pattern!r:.80}; give a Pattern")
-    spec = load_machine(machine) if isinstance(machine, str) else machine
-    check_size("plan_static", "n", n)
+    spec, n = load_machine(machine), check_size("plan_static", "n", n)
     check_dtype("plan_static", dtype)
     check_share("plan_static", "memory", memory)
-    for name, count in (("intervals", intervals), ("bands", bands)):
-        if count is not None:
-            check_size("plan_static", name, count)
+    if intervals is not None:
+        intervals = check_size("plan_static", "intervals", intervals)
+    if bands is not None:
+        bands = check_size("plan_static", "bands", bands)
+    check_flag("plan_static", "preprocess", preprocess)
     r, c = pattern.blocksize
     if r != c or r not in BLOCKS:
         raise ValueError(
@@ -88,8 +89,8 @@ def _planned(
 ) -> StaticPlan:
     p = problem(pattern, n, dtype, machine, preprocess)
     cut = search(p, memory * machine.memory_per_tile, intervals, bands)
-    if cut is None:
-        raise PlanError(_refusal(pattern, n, machine, memory, intervals, bands))
+    if isinstance(cut, str):
+        raise PlanError(_refusal(cut, pattern, n, machine, memory, intervals, bands))
     bounds = np.array(cut.bounds)
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(p.counts)))
     blocks, pair = np.diff(ends[bounds]), min(machine.tiles_per_bus, machine.tiles)
@@ -123,6 +124,7 @@ def cost_of(cut: Cut) -> Cost:
 
 
 def _refusal(
+    why: str,
     pattern: Pattern,
     n: int,
     machine: MachineSpec,
@@ -136,7 +138,7 @@ def _refusal(
         if count is not None
     )
     return (
-        f"plan_static found no plan for {pattern.summary()} times {n} columns{fixed}; a tile of "
-        f"{machine.name} has {machine.memory_per_tile} bytes and memory={memory:g} of them may be "
-        "used: allow more memory, take fewer columns at a time, or a machine with more tiles"
+        f"plan_static found no plan for {pattern.summary()} times {n} columns{fixed} on "
+        f"{machine.name}, where a tile has {machine.memory_per_tile} bytes and "
+        f"memory={memory:g} of them may be used; {why}"
     )

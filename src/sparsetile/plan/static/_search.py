@@ -12,6 +12,20 @@ from sparsetile.plan.static._bands import band_tiles, bands, interval_tiles
 from sparsetile.plan.static._estimate import Estimate, Load, estimate
 from sparsetile.plan.static._order import block_counts, block_order, planned_size
 
+# What refuses cuts.
+_TOO_MANY = (
+    "columns and tiles do not suffice for so many intervals and bands: ask for fewer, or leave "
+    "them to be searched"
+)
+_TOO_LARGE = (
+    "offsets or work lists of the kernels would not fit into 16 bits, or a tile would have more "
+    "1×1 work than ever ran: take fewer columns at a time, more bands, or larger blocks"
+)
+_NO_MEMORY = (
+    "the rest need too much memory: allow more, take fewer columns at a time, or a machine with "
+    "more tiles"
+)
+
 _MOST_INTERVALS = 32
 _MOST_BANDS = 128
 
@@ -110,11 +124,11 @@ def problem(
 
 def search(
     p: Problem, memory: float, intervals: int | None = None, parts: int | None = None
-) -> Cut | None:
+) -> Cut | str:
     """Try all cuts and keep the cheapest that fits.
 
     One to 32 intervals of the dense operand's columns, one to 128 bands of the sparse operand's,
-    and no more parts than half the tiles, as in popsparse's static planner.
+    and no more parts than tile pairs that share a bus, as in popsparse's static planner.
 
     Args:
         p: The product.
@@ -123,7 +137,7 @@ def search(
         parts: The number of bands, if not to be searched.
 
     Returns:
-        The cheapest cut, or None if none fits.
+        The cheapest cut; if there is none, what refused all of them.
 
     Examples:
         >>> from sparsetile.machine import preset
@@ -133,16 +147,19 @@ def search(
         >>> len(cut.sizes), len(cut.bounds) - 1
         (16, 4)
     """
-    grains, half = p.n // VECTOR[p.dtype], p.machine.tiles // 2
+    grains, most = p.n // VECTOR[p.dtype], p.machine.tiles // _pair(p.machine)
     tried_bands = range(1, min(_MOST_BANDS, p.columns) + 1) if parts is None else (parts,)
     tried = range(1, min(_MOST_INTERVALS, grains) + 1) if intervals is None else (intervals,)
     best: Cut | None = None
+    refused = _TOO_MANY
     filled = np.concatenate((np.zeros(1, np.int64), np.cumsum(p.counts > 0)))
     ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(p.counts)))
     for count in tried_bands:
         bounds = bands(p.counts, count)
+        if parts is not None and len(bounds) - 1 != parts:
+            break
         blocks, widest = np.diff(ends[bounds]), int(np.diff(filled[bounds]).max(initial=0))
-        cuts = [c for n in tried if n * count <= max(half, 1) and (c := _intervals(p, n))]
+        cuts = [c for n in tried if n * count <= most and (c := _intervals(p, n))]
         loads = [
             load
             for i, (sizes, tiles) in enumerate(cuts)
@@ -154,11 +171,15 @@ def search(
         for i, (sizes, tiles) in enumerate(cuts):
             mine = [cost for load, cost in zip(loads, costs, strict=True) if load.cut == i]
             worst = max(mine, key=lambda e: e.planned, default=None)
-            if worst is None or any(e.bytes > memory or not e.valid for e in mine):
+            if worst is None:
+                continue
+            if any(e.bytes > memory or not e.valid for e in mine):
+                short = all(e.valid for e in mine) or refused == _NO_MEMORY
+                refused = _NO_MEMORY if short else _TOO_LARGE
                 continue
             if best is None or worst.planned < best.estimate.planned:
                 best = Cut(tuple(sizes), tuple(tiles), tuple(map(int, bounds)), worst)
-    return best
+    return best or refused
 
 
 def _intervals(p: Problem, count: int) -> tuple[list[int], list[int]] | None:
