@@ -34,7 +34,7 @@ def plan(
     ] = None,
     n: Annotated[int, typer.Option("-n", min=1, help="Columns of the dense operand.")] = 1024,
     blocksize: Annotated[
-        str | None, typer.Option(help="Block for the file; 1 if not given.")
+        str | None, typer.Option(help="Blocks that a file's elements go into; 1 if not given.")
     ] = None,
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
     mode: Annotated[
@@ -46,7 +46,7 @@ def plan(
     compare: Annotated[
         str | None, typer.Option(metavar="MACHINE", help="Show another machine beside it.")
     ] = None,
-    memory: Annotated[float, typer.Option(help="Share of a tile's memory to use.")] = 0.6,
+    memory: Annotated[float, typer.Option(help="Share of a tile's memory to use, up to 1.")] = 0.6,
     passes: Annotated[
         str, typer.Option(help="Of fwd, grad_a and grad_w, with commas; dynamic only.")
     ] = "fwd",
@@ -55,7 +55,8 @@ def plan(
     ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Decides what is drawn at random.")] = 0,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Picture, or the CSV of --cells.")
+        Path | None,
+        typer.Option("--output", "-o", help="Picture (.svg, .png, .pdf), or the CSV for --cells."),
     ] = None,
 ) -> None:
     """Plan a sparse product on a machine of tiles: partition, cycles, memory, speed-up."""
@@ -67,6 +68,11 @@ def plan(
             raise CommandError(
                 "--cells has its products in the CSV; leave out the file, --random, --compare and "
                 "--run"
+            )
+        if blocksize is not None or passes != "fwd":
+            raise CommandError(
+                "--cells takes blocks from the CSV and predicts the forward product; leave out "
+                "--blocksize and --passes"
             )
         _cells(cells, output, mode, dtype, machine, memory)
         return
@@ -159,9 +165,16 @@ def _cells(
     source: Path, output: Path | None, mode: str, dtype: str, machine: str, memory: float
 ) -> None:
     from sparsetile.bench import _plan_cells as cells
+    from sparsetile.bench._plan_ask import DTYPES, MODES, choice
 
     if output is None:
         raise CommandError(f"--cells {source}: name the CSV to write, as in --output out.csv")
+    if output.suffix.lower() in _PICTURES:
+        raise CommandError(f"--output {output}: --cells writes a CSV; end the name in .csv")
+    choice("--mode", mode, MODES)
+    choice("--dtype", dtype, DTYPES)
+    if not 0 < memory <= 1:
+        raise CommandError(f"--memory {memory:g}: must be above 0 and at most 1, such as 0.6")
     writable(output)
     table = cells.read_cells(source, cells.Defaults(mode, dtype, machine, memory))
     answers = cells.predict_cells(table)

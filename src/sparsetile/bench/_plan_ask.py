@@ -197,8 +197,13 @@ def read_question(
 def choice(flag: str, value: str, allowed: Sequence[str]) -> str:
     """Refuse a name that is not one of those there are."""
     if value not in allowed:
-        raise CommandError(f"{flag} {value}: there is no {value!r}; give {' or '.join(allowed)}")
+        raise CommandError(f"{flag} {value}: there is no {value!r}; give {listed(allowed)}")
     return value
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them: `a or b`, `a, b or c`."""
+    return " or ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
 
 
 def side(flag: str, text: str) -> int:

@@ -282,7 +282,7 @@ def judge_lines(table: Table, answers: Sequence[Prediction | None]) -> list[str]
         Lines.
     """
     refused = sum(answer is None for answer in answers)
-    lines = [f"{len(answers)} cells, {refused} of them do not fit"]
+    lines = [f"{len(answers)} cells, {refused} too large for the memory"]
     if not table.judged:
         return lines
     pairs = list(zip((c.published for c in table.cells), answers, strict=True))

@@ -33,7 +33,7 @@ def plan_lines(planned: Planned, question: Question) -> list[str]:
         Lines.
     """
     title, facts = _plan(planned)
-    lines = [title, aligned([*facts, *summary(planned)], texts=2)]
+    lines = [title, aligned([*facts, *summary(planned, question.passes)], texts=2)]
     for name, cost in passes(planned, question):
         lines += ["", f"Predicted, {PASSES[name]}", cost_table(cost)]
     return lines
@@ -44,23 +44,24 @@ def passes(planned: Planned, question: Question) -> list[tuple[str, Cost]]:
     return [(name, planned.passes[name]) for name in question.passes]
 
 
-def summary(planned: Planned) -> Facts:
-    """Memory and speed of the forward product."""
+def summary(planned: Planned, asked: Sequence[str] = ("fwd",)) -> Facts:
+    """Memory and speed of the forward product, which is named if other passes were asked for."""
+    of = "" if tuple(asked) == ("fwd",) else ", forward"
     machine, cycles = planned.machine, planned.cost.cycles
     seconds = machine.seconds(cycles)
     rate = planned.flop / seconds / 1e12 if seconds else 0.0
     return [
         ("memory of a tile", memory_text(planned)),
-        ("predicted time", f"{cycles:,.0f} cycles, {time_text(seconds)}"),
-        ("on stored values", f"{rate:.3g} TFLOP/s"),
-        ("speed-up over dense", speedup_text(planned)),
+        ("predicted time", f"{cycles:,.0f} cycles, {time_text(seconds)}{of}"),
+        ("on stored values", f"{rate:.3g} TFLOP/s{of}"),
+        ("speed-up over dense", speedup_text(planned, of)),
     ]
 
 
-def speedup_text(planned: Planned) -> str:
+def speedup_text(planned: Planned, of: str = "") -> str:
     """How many times faster than the dense product, and what that takes."""
     times = planned.dense / planned.cost.cycles if planned.cost.cycles else 0.0
-    verdict = f"{times:.2f} times"
+    verdict = f"{times:.2f} times{of}"
     if not planned.fits:
         verdict += ", if it did fit"
     return f"{verdict}; dense takes {planned.dense:,.0f} cycles"
