@@ -122,7 +122,7 @@ def test_a_machine_without_a_plan_says_why(cli):
     assert "tiny: plan_static found no plan" in out
     code, out, err = cli(*SMALL, "--machine", "tiny.toml")
     assert (code, out) == (1, "")
-    assert "too much memory" in err
+    assert "allow more memory" in err
 
 
 def test_a_dynamic_plan_beyond_the_memory_says_so():
@@ -163,6 +163,8 @@ def test_a_picture_is_drawn(cli, mode, suffix):
         ((*SMALL, "--dtype", "int8"), "give float16 or float32"),
         ((*SMALL, "--mode", "other"), "give static or dynamic"),
         ((*SMALL, "--memory", "2"), "--memory 2: must be above 0"),
+        ((*SMALL, "--oversize", "1"), "--oversize 1: a static plan has no buckets"),
+        ((*SMALL, "--mode", "dynamic", "--oversize", "-1"), "--oversize -1: must be from 0"),
         ((*SMALL, "--machine", "none"), "known are bow-ipu, mk2-ipu"),
         ((*SMALL, "--passes", "grad_a"), "use --mode dynamic"),
         ((*SMALL, "--mode", "dynamic", "--passes", "up"), "give fwd, grad_a or grad_w"),

@@ -51,7 +51,7 @@ BAD = {
     "intervals": (lambda: static(intervals=33), PlanError, "so many intervals"),
     "bands": (lambda: static(bands=40), PlanError, "so many intervals and bands"),
     "16 bits": (lambda: static(ONES, 64, bands=1, intervals=1), PlanError, "16 bits"),
-    "no memory": (lambda: static(n=100_000, memory=0.01), PlanError, "too much memory"),
+    "no memory": (lambda: static(n=100_000, memory=0.01), PlanError, "allow more memory"),
     "density": (lambda: predicted(density=2), ValueError, "from 0 to 1"),
     "density is text": (lambda: predicted(density="x"), TypeError, "from 0 to 1"),
     "mode": (lambda: predicted(mode="both"), ValueError, "'static' or 'dynamic'"),

@@ -47,6 +47,10 @@ def plan(
         str | None, typer.Option(metavar="MACHINE", help="Show another machine beside it.")
     ] = None,
     memory: Annotated[float, typer.Option(help="Share of a tile's memory to use, up to 1.")] = 0.6,
+    oversize: Annotated[
+        float | None,
+        typer.Option(help="How much roomier dynamic buckets are than an even share; 0.3."),
+    ] = None,
     passes: Annotated[
         str, typer.Option(help="Of fwd, grad_a and grad_w, with commas; dynamic only.")
     ] = "fwd",
@@ -94,6 +98,7 @@ def plan(
         mode=mode,
         dtype=dtype,
         memory=memory,
+        oversize=oversize,
         passes=passes,
         seed=seed,
     )

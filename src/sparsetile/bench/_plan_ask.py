@@ -30,6 +30,7 @@ class Question:
         mode: `"static"` or `"dynamic"`.
         dtype: Of operands and result.
         memory: Share of a tile's memory that may be used.
+        oversize: How much roomier buckets of a dynamic plan are than an even share.
         passes: Which passes to show, and to run.
     """
 
@@ -38,6 +39,7 @@ class Question:
     mode: str
     dtype: str
     memory: float
+    oversize: float
     passes: tuple[str, ...]
 
 
@@ -107,7 +109,11 @@ def make_plan(question: Question, machine: MachineSpec) -> Planned:
         cost, limit = plan.cost, question.memory * machine.memory_per_tile
     else:
         # The gradient of the input is always planned too, as PopSparse does.
-        options = DynamicOptions(memory=question.memory, grad_w="grad_w" in question.passes)
+        options = DynamicOptions(
+            memory=question.memory,
+            oversize=question.oversize,
+            grad_w="grad_w" in question.passes,
+        )
         plan = plan_dynamic(
             m,
             k,
@@ -132,6 +138,7 @@ def read_question(
     mode: str,
     dtype: str,
     memory: float,
+    oversize: float | None,
     passes: str,
     seed: int,
 ) -> Question:
@@ -145,6 +152,7 @@ def read_question(
         mode: What kind of plan.
         dtype: Of operands and result.
         memory: Share of a tile's memory.
+        oversize: Of buckets, if given.
         passes: Comma list.
         seed: Decides the random pattern.
 
@@ -175,6 +183,14 @@ def read_question(
         )
     if not 0 < memory <= 1:
         raise CommandError(f"--memory {memory:g}: must be above 0 and at most 1, such as 0.6")
+    if oversize is not None and mode == "static":
+        raise CommandError(
+            f"--oversize {oversize:g}: a static plan has no buckets; use --mode dynamic, or leave "
+            "it out"
+        )
+    if oversize is not None and not 0 <= oversize <= 1000:
+        raise CommandError(f"--oversize {oversize:g}: must be from 0 to 1000, such as 0.3")
+    room = 0.3 if oversize is None else oversize
     if random:
         if blocksize is not None:
             raise CommandError(
@@ -191,7 +207,7 @@ def read_question(
             pattern = read_pattern(file, block(blocksize or "1"))
         except (OSError, ImportError) as error:
             raise CommandError(" ".join(str(error).split())) from None
-    return Question(pattern, n, mode, dtype, memory, asked)
+    return Question(pattern, n, mode, dtype, memory, room, asked)
 
 
 def choice(flag: str, value: str, allowed: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         run_top_blocks,
     )
     from sparsetile.plan.dynamic import (
+        PADDING,
         DynamicOptions,
         DynamicPlan,
         Encoded,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "PADDING",
     "Cost",
     "DensePartition",
     "DynamicOptions",

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from sparsetile.plan.dynamic._plan import DynamicPlan
     from sparsetile.plan.static._plan import StaticPlan
 
+_LIKELY = 0.05  # odds of propagation that a user should hear of
+
 PASSES = {
     "fwd": "forward",
     "grad_a": "gradient of the input",
@@ -70,9 +72,8 @@ def static_facts(plan: StaticPlan) -> list[tuple[str, str]]:
     return [
         (
             "partition",
-            f"{plan.splits} intervals of {_range([b - a for a, b in pairwise(starts)])} columns, "
-            f"{plan.bands} bands of {_range([b - a for a, b in pairwise(plan.band_starts)])} "
-            "block columns",
+            f"{_many(plan.splits, 'interval')} of {_steps(starts)} columns, "
+            f"{_many(plan.bands, 'band')} of {_steps(plan.band_starts)} block columns",
         ),
         ("tiles", f"{per_interval} of an interval, {per_band} of a band in it"),
         ("used tiles", f"{tiles:,} of {plan.machine.tiles:,}"),
@@ -116,8 +117,11 @@ def dynamic_facts(plan: DynamicPlan) -> list[tuple[str, str]]:
     ]
     if plan.kernel_block != plan.blocksize:
         facts.append(("kernel block", _block(plan.kernel_block)))
-    odds = f"{100 * spill_odds(plan):.0f}"
-    facts.append(("propagation", f"not counted; about {odds} % of random patterns need some"))
+    odds = spill_odds(plan)
+    said = f"not counted; about {100 * odds:.0f} % of random patterns need some"
+    if odds > _LIKELY:
+        said += ": a larger oversize avoids it"
+    facts.append(("propagation", said))
     return facts
 
 
@@ -156,6 +160,14 @@ def dynamic_text(plan: DynamicPlan) -> str:
 
 def _block(block: tuple[int, int]) -> str:
     return f"{block[0]}×{block[1]}"
+
+
+def _steps(bounds: Sequence[int]) -> str:
+    return _range([b - a for a, b in pairwise(bounds)])
+
+
+def _many(count: int, thing: str) -> str:
+    return f"{count} {thing}" + ("s" if count != 1 else "")
 
 
 def _range(sizes: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
 from sparsetile.plan.dynamic._decode import decode, decode_values, to_coo, to_csc, to_csr
 from sparsetile.plan.dynamic._embedding import embedding_slice, embedding_update_add
+from sparsetile.plan.dynamic._embedding_rows import PADDING
 from sparsetile.plan.dynamic._encode import encode
 from sparsetile.plan.dynamic._encoded import Encoded, steps
 from sparsetile.plan.dynamic._plan import DynamicOptions, DynamicPlan
@@ -16,6 +17,7 @@ from sparsetile.plan.dynamic._scan_workers import (
 )
 
 __all__ = [
+    "PADDING",
     "DynamicOptions",
     "DynamicPlan",
     "Encoded",

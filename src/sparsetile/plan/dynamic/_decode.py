@@ -37,7 +37,7 @@ def decode(encoded: Encoded) -> BSR:
 
 
 def decode_values(
-    encoded: Encoded, values: Float[np.ndarray, "*values"]
+    encoded: Encoded, values: Float[np.ndarray, "*values"] | Float[Tensor, "*values"]
 ) -> Shaped[Tensor, "nnzb r c"]:
     """Read values that lie as in the buckets, such as gradients, in the order of the matrix.
 
@@ -58,6 +58,7 @@ def decode_values(
         >>> decode_values(encoded, 3 * encoded.values).reshape(-1)
         tensor([3., 3., 3., 3., 3., 3., 3., 3.])
     """
+    values = values.numpy(force=True) if isinstance(values, Tensor) else values
     if values.size != encoded.values.size:
         raise ValueError(
             message(

@@ -117,7 +117,8 @@ def _checked(options: DynamicOptions, dtype: str, block: tuple[int, int]) -> Dyn
     if not isinstance(options, DynamicOptions):
         raise TypeError(f"plan_dynamic got options {options!r:.80}; give DynamicOptions(...)")
     check_share("plan_dynamic", "memory", options.memory, above=PROGRAMS)
-    check_share("plan_dynamic", "oversize", options.oversize, above=-1e-9, most=1e6)
+    if options.oversize != 0 or isinstance(options.oversize, bool):
+        check_share("plan_dynamic", "oversize", options.oversize, most=1e6)
     for name in ("shared_buckets", "grad_a", "grad_w", "optimise_for_speed", "force_spills"):
         check_flag("plan_dynamic", name, getattr(options, name))
     if options.exchange_buckets is not None:
@@ -216,7 +217,11 @@ def _within_memory(cases: list[Case]) -> Found:
                 f"{machine.name}; take fewer columns at a time, or larger blocks"
             )
         larger = math.inf if share >= 1 else share * 2
-        _log.warning("no partition fits memory=%g of a tile; trying %g", share, larger)
+        _log.warning(
+            "no partition fits %g of a tile's memory; allowing %s",
+            share,
+            "any" if math.isinf(larger) else f"{larger:g}",
+        )
         share = larger
 
 

@@ -94,6 +94,12 @@ class MaskedPlan:
     # Follows from all else, so it need not be compared.
     cost: Cost = field(default=Cost(()), compare=False)
 
+    def __str__(self) -> str:
+        masks = ", ".join(pattern.summary() for pattern in self.patterns)
+        return (
+            f"{self.kind} on {self.machine.name}, {self.dtype}, {self.method}: {masks}\n{self.cost}"
+        )
+
     @property
     def groups(self) -> int:
         """Products that are computed together."""

@@ -59,6 +59,10 @@ class SoftmaxPlan:
     # Follows from all else, so it need not be compared.
     cost: Cost = field(default=Cost(()), compare=False)
 
+    def __str__(self) -> str:
+        masks = ", ".join(pattern.summary() for pattern in self.patterns)
+        return f"{self.name} on {self.machine.name}, {self.dtype}: {masks}\n{self.cost}"
+
     @property
     def name(self) -> str:
         """What is computed."""

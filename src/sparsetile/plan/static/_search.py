@@ -22,8 +22,8 @@ _TOO_LARGE = (
     "1×1 work than ever ran: take fewer columns at a time, more bands, or larger blocks"
 )
 _NO_MEMORY = (
-    "the rest need too much memory: allow more, take fewer columns at a time, or a machine with "
-    "more tiles"
+    "what the kernels allow needs more: allow more memory, take fewer columns at a time, or a "
+    "machine with more tiles"
 )
 
 _MOST_INTERVALS = 32
