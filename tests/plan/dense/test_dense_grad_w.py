@@ -193,3 +193,25 @@ def test_bad_arguments_are_refused():
         run_top_blocks(plan, dy, x, 49)
     with pytest.raises(ValueError, match="must divide"):
         dense_grad_w_serial_splits(replace(plan, m=34))
+
+
+def test_lazily_negated_operands_are_read():
+    plan = make_plan()
+    dy, x = operands(plan)
+    lazy, _ = run_dense_grad_w(plan, torch._neg_view(-dy), x)
+    assert torch.equal(lazy, run_dense_grad_w(plan, dy, x)[0])
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf")])
+def test_gradients_without_an_order_are_refused(wrong):
+    plan = make_plan()
+    dy, x = operands(plan)
+    dy[0, 0] = wrong
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        run_top_blocks(plan, dy, x, 3)
+
+
+@pytest.mark.parametrize("memory", [0.0, -1.0, float("nan")])
+def test_shares_of_memory_that_are_none(memory):
+    with pytest.raises(ValueError, match="the dense gradient got memory="):
+        dense_grad_w_serial_splits(make_plan(), memory=memory)

@@ -10,6 +10,7 @@ from sparsetile.machine import MachineSpec, OutOfTileMemory, preset
 from sparsetile.plan._cost import Cost
 from sparsetile.plan.dense._partition import DensePartition, multiply_cycles, partition_dense
 from sparsetile.plan.dense._program import run_dense
+from support import without_type_checks
 
 
 def machine(tiles=16, memory=64 * 1024):
@@ -208,3 +209,35 @@ def test_a_product_that_does_not_fit_fails():
     )
     with pytest.raises(OutOfTileMemory):
         run_dense(target, *operands(64, 64, 64, torch.float32), cut=cut)
+
+
+def test_too_little_memory_is_said_of_what_was_asked():
+    a, b = operands(93, 90, 200, torch.float32)
+    with pytest.raises(ValueError, match=r"n=200 .*not even a column") as error:
+        run_dense(machine(4, memory=4096), a, b, memory=0.3)
+    assert " -" not in str(error.value)
+    for memory in (-1.0, float("nan"), 0.0, 5.0):
+        with pytest.raises(ValueError, match="got memory="):
+            run_dense(machine(), a, b, memory=memory)
+    with pytest.raises(ValueError, match="float16 goes with") as error:
+        run_dense(machine(), a, b, partials="float64")
+    assert "column at a time" not in str(error.value)
+
+
+def test_machines_may_be_named_and_nothing_else_passes():
+    a, b = operands(4, 6, 5, torch.float32)
+    named, _ = run_dense("bow-ipu", a, b)
+    assert torch.equal(named, run_dense(preset("bow-ipu"), a, b)[0])
+    with without_type_checks():
+        with pytest.raises(TypeError, match="machine is None"):
+            run_dense(None, a, b)
+        with pytest.raises(TypeError, match=r"b.*None.*a torch tensor"):
+            run_dense(machine(), a, None)
+        with pytest.raises(ValueError, match=r"a.*sparse_coo.*strided"):
+            run_dense(machine(), a.to_sparse(), b)
+
+
+def test_lazily_negated_operands_are_read():
+    a, b = operands(4, 6, 5, torch.float32)
+    lazy, _ = run_dense(machine(), torch._neg_view(-a), torch._neg_view(-b))
+    assert torch.equal(lazy, run_dense(machine(), a, b)[0])

@@ -24,6 +24,7 @@ from sparsetile.machine import (
     Variable,
     run,
 )
+from sparsetile.plan._check import check_share
 from sparsetile.plan.dense._partition import DensePartition, partition_dense
 from sparsetile.plan.dense._parts import Parts
 from sparsetile.plan.dense._program import DenseSteps, check_operands
@@ -150,8 +151,8 @@ def run_top_blocks(
         The blocks, counted row by row, best first; of equal ones the first ones. And what it took.
 
     Raises:
-        ValueError: If operands do not fit the plan, the pooling or count is impossible, or nothing
-            fits.
+        ValueError: If operands do not fit the plan or are not finite, the pooling or count is
+            impossible, or nothing fits.
         OutOfTileMemory: If the program needs more memory than there is.
 
     Examples:
@@ -182,6 +183,11 @@ def run_top_blocks(
         )
     passes = _Passes(plan, pooling, memory)
     data = passes.data(dy, x)
+    if not all(bool(operand.isfinite().all()) for operand in (dy, x)):
+        raise ValueError(
+            "run_top_blocks was given operands with NaN or infinity; gradients of finite ones can "
+            "be put in order: skip this step, or clean the operands as with torch.nan_to_num"
+        )
     best, steps = best_of_all(plan.machine, passes.candidates(), count)
     body = (*passes.steps(), *steps)
     program = Program("blocks of the largest gradient", plan.machine, body, tuple(data), (best,))
@@ -243,14 +249,14 @@ class _Passes:
     def data(self, dy: Tensor, x: Tensor) -> dict[Variable, np.ndarray]:
         """The operands as they lie on the tiles."""
         plan = self.plan
-        dtype = check_operands("the dense gradient", dy, x)
+        dtype = check_operands("the dense gradient", {"dy": dy, "x": x})
         if (*dy.shape, *x.shape, dtype) != (plan.m, plan.n, plan.k, plan.n, plan.dtype):
             raise ValueError(
                 f"the dense gradient was given dy {list(dy.shape)} and x {list(x.shape)} in "
                 f"{dtype}; the plan takes {[plan.m, plan.n]} and {[plan.k, plan.n]} in "
                 f"{plan.dtype}: pass such operands, or plan for these"
             )
-        matrices = (dy.detach().cpu().numpy(), x.detach().cpu().numpy())
+        matrices = (dy.numpy(force=True), x.numpy(force=True))
         return {
             variable: spread.arrange(matrix)
             for (spread, variable), matrix in zip(self._operands, matrices, strict=True)
@@ -350,6 +356,7 @@ def _places(spread: Spread, rows: int) -> Int64[np.ndarray, "rows n"]:
 def _passes(plan: DynamicPlan, memory: float | None) -> tuple[int, int, DensePartition]:
     """Splits of columns and rows of W, and how a pass is cut."""
     share = plan.options.memory if memory is None else memory
+    check_share("the dense gradient", "memory", share)
     r, c = plan.blocksize
     rows, columns = plan.m // r, plan.k // c
     if plan.m % r or plan.k % c:

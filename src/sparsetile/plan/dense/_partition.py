@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Int64, Num
 
 from sparsetile.machine import MachineSpec
+from sparsetile.plan._check import check_share
 from sparsetile.plan._cost import Cost, Term
 from sparsetile.plan.dynamic._vertex_element import Numbers
 from sparsetile.plan.dynamic._vertex_sum import cast, reduce
@@ -167,8 +168,9 @@ def partition_dense(
         >>> [term.name for term in cut.cost.terms]
         ['Distribution exchange', 'Multiply', 'Exchange to reduce', 'Reduction or cast', 'Sync']
     """
+    check_share("a dense product", "memory", memory)
     partials = dtype if partials is None else partials
-    _check(machine, m, k, n, dtype, partials, block)
+    check_product(m, k, n, dtype, partials, block)
     x_size, y_size, z_size = _candidates(machine, m, k, n, dtype, block)
     limit = memory * machine.memory_per_tile - reserved
     best: DensePartition | None = None
@@ -187,14 +189,13 @@ def partition_dense(
         least = int(np.min(np.max([size for _, _, size in terms], axis=0)))
         raise ValueError(
             f"a dense product m={m}, k={k}, n={n} in {dtype} was to take {memory:g} of a tile's "
-            f"memory of machine {machine.name!r}, {limit:.0f} bytes; it needs at least "
+            f"memory of machine {machine.name!r}, {max(0, limit):.0f} bytes; it needs at least "
             f"{least}: allow more memory, or cut the product into several"
         )
     return best
 
 
-def _check(
-    machine: MachineSpec,
+def check_product(
     m: int,
     k: int,
     n: int,
@@ -202,6 +203,7 @@ def _check(
     partials: str,
     block: tuple[int, int],
 ) -> None:
+    """Refuse sizes, dtypes and blocks that no memory would make possible."""
     if min(m, k, n) < 1:
         raise ValueError(
             f"a dense product was asked for m={m}, k={k}, n={n}; "

@@ -1,8 +1,9 @@
 """A dense product executed on the tiles."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,9 +20,17 @@ from sparsetile.machine import (
     Program,
     Step,
     Variable,
+    load_machine,
     run,
 )
-from sparsetile.plan.dense._partition import DensePartition, multiply_cycles, partition_dense
+from sparsetile.matrix._check import check_dense
+from sparsetile.plan._check import check_share
+from sparsetile.plan.dense._partition import (
+    DensePartition,
+    check_product,
+    multiply_cycles,
+    partition_dense,
+)
 from sparsetile.plan.dense._parts import Parts
 from sparsetile.plan.dynamic._vertex_sum import cast, reduce
 
@@ -175,7 +184,7 @@ class DenseSteps:
 
 
 def run_dense(
-    machine: MachineSpec,
+    machine: MachineSpec | str | Path,
     a: Shaped[Tensor, "m k"],
     b: Shaped[Tensor, "k2 n"],
     *,
@@ -191,7 +200,7 @@ def run_dense(
     does not fit in memory at once is computed some columns at a time.
 
     Args:
-        machine: The machine.
+        machine: The machine, its name, or the path of a file that describes it.
         a: The left operand, float16 or float32.
         b: The right operand, of the same dtype.
         partials: Dtype of partial sums, `"float16"` or `"float32"`; that of the operands if None.
@@ -202,6 +211,7 @@ def run_dense(
         The product in the operands' dtype, and what it took.
 
     Raises:
+        TypeError: If an operand is no tensor, or the machine is none.
         ValueError: If operands do not fit each other, the machine or the partition.
         OutOfTileMemory: If the program needs more memory than there is.
 
@@ -211,7 +221,7 @@ def run_dense(
         >>> y[0, 0].item(), profile.cycles > 0
         (6.0, True)
     """
-    dtype = check_operands("run_dense", a, b)
+    spec, dtype = load_machine(machine), check_operands("run_dense", {"a": a, "b": b})
     if a.shape[1] != b.shape[0]:
         raise ValueError(
             f"run_dense was given {list(a.shape)} and {list(b.shape)}; the columns of the first "
@@ -219,8 +229,8 @@ def run_dense(
         )
     (m, k), n = a.shape, b.shape[1]
     if cut is None:
-        cut = partition_columns(machine, m, k, n, dtype, partials=partials, memory=memory)
-    if (cut.machine, cut.m, cut.k, cut.dtype) != (machine, m, k, dtype) or cut.n > n:
+        cut = partition_columns(spec, m, k, n, dtype, partials=partials, memory=memory)
+    if (cut.machine, cut.m, cut.k, cut.dtype) != (spec, m, k, dtype) or cut.n > n:
         raise ValueError(
             f"run_dense of m={m}, k={k}, n={n} in {dtype} was given a partition for m={cut.m}, "
             f"k={cut.k}, n={cut.n} in {cut.dtype} on {cut.machine.name!r}; all must agree, but n "
@@ -228,11 +238,11 @@ def run_dense(
         )
     steps = DenseSteps(cut)
     a_home = steps.a.home("first operand", dtype)
-    data = {a_home: steps.a.arrange(a.detach().cpu().numpy(), a_home)}
+    data = {a_home: steps.a.arrange(a.numpy(force=True), a_home)}
     brings = [steps.a.share_out(a_home, steps.a_whole)]
     body: list[Step] = []
     results = []
-    columns = b.detach().cpu().numpy().T
+    columns = b.numpy(force=True).T
     for at in range(0, n, cut.n):
         b_home = steps.b.home(f"second operand, from column {at}", dtype)
         results.append(steps.result.home(f"result, from column {at}", dtype))
@@ -243,7 +253,7 @@ def run_dense(
         body.append(Exchange("Distribution exchange", tuple(brings)))
         brings = []  # the first operand stays
         body += [steps.multiply(), *steps.bring_together(), steps.add_up(results[-1])]
-    program = Program("dense product", machine, tuple(body), tuple(data), tuple(results))
+    program = Program("dense product", spec, tuple(body), tuple(data), tuple(results))
     done = run(program, data)
     parts = [steps.result.collect(done.values[result], result) for result in results]
     return torch.from_numpy(np.concatenate(parts, 1)[:, :n]), done.profile
@@ -281,6 +291,8 @@ def partition_columns(
         >>> partition_columns(preset("bow-ipu"), 4096, 4096, 4096, "float16").n
         2048
     """
+    check_share("a dense product", "memory", memory)
+    check_product(m, k, n, dtype, dtype if partials is None else partials, (1, 1))
     number, columns = np.dtype(dtype).itemsize, n
     while True:
         # Of the columns that wait, operand and result take memory all the same.
@@ -289,22 +301,23 @@ def partition_columns(
             return partition_dense(
                 machine, m, k, columns, dtype, partials=partials, memory=memory, reserved=waiting
             )
-        except ValueError:
+        except ValueError as error:
             if columns <= 1:
-                raise
+                raise ValueError(
+                    f"a dense product m={m}, k={k}, n={n} does not fit, not even a column at a "
+                    f"time, the others waiting: {error}"
+                ) from error
             columns = -(-columns // 2)
 
 
-def check_operands(asked: str, a: Tensor, b: Tensor) -> str:
+def check_operands(asked: str, operands: Mapping[str, Tensor]) -> str:
     """The dtype of two matrices; an error unless both are of one that tiles multiply."""
+    for name, operand in operands.items():
+        check_dense(name, operand)
+    a, b = operands.values()
     if a.dtype != b.dtype or a.dtype not in (torch.float16, torch.float32):
         raise ValueError(
             f"{asked} was given {a.dtype} and {b.dtype}; tiles multiply float16 or float32, both "
             f"operands alike: convert them with .half() or .float()"
-        )
-    if a.ndim != 2 or b.ndim != 2:
-        raise ValueError(
-            f"{asked} was given tensors of shape {list(a.shape)} and {list(b.shape)}; "
-            f"both must be matrices: reshape them first"
         )
     return str(a.dtype).removeprefix("torch.")
