@@ -1,10 +1,12 @@
 """What cannot be run says what was asked, given and allowed, and what to do."""
 
+import copy
 import dataclasses
 
 import pytest
 import torch
 
+from sparsetile import BSR
 from sparsetile.machine import OutOfTileMemory
 from sparsetile.plan.dynamic._encode import encode
 from sparsetile.plan.dynamic._run import dynamic_program, run_dynamic
@@ -62,3 +64,42 @@ def test_gradients_do_not_stand_in_the_way(ready):
     plan, encoded, x, _ = ready
     y, _ = run_dynamic(plan, encoded, x.requires_grad_())
     assert not y.requires_grad and isinstance(y, torch.Tensor)
+
+
+@pytest.mark.parametrize("ends", [(60000,) * 3, (0, 1, 2), (1, 0, 2), (1, 1, 5)])
+def test_corrupt_ends_are_refused_before_anything_runs(ready, ends):
+    plan, encoded, x, _ = ready
+    corrupt = copy.deepcopy(encoded)
+    corrupt.meta[:3] = ends
+    with pytest.raises(ValueError, match="corrupt or invalid meta-information"):
+        run_dynamic(plan, corrupt, x)
+
+
+def test_lazily_negated_tensors_are_read(ready):
+    plan, encoded, x, _ = ready
+    y, _ = run_dynamic(plan, encoded, torch._neg_view(-x))
+    assert torch.equal(y, run_dynamic(plan, encoded, x)[0])
+    A = draw(12, 16, (4, 4), 0.5)
+    negated = encode(plan, BSR(torch._neg_view(-A.values), A.pattern))
+    assert (negated.values == encode(plan, A).values).all()
+
+
+def test_tensors_without_data_of_their_own(ready):
+    plan, encoded, x, _ = ready
+    with pytest.raises(ValueError, match=r"x.*holds data"):
+        run_dynamic(plan, encoded, x.to("meta"))
+    with pytest.raises(ValueError, match=r"x.*sparse_coo.*strided"):
+        run_dynamic(plan, encoded, x.to_sparse())
+
+
+def test_things_of_another_kind(ready):
+    plan, encoded, x, _ = ready
+    with without_type_checks():
+        with pytest.raises(TypeError, match=r"plan.*None.*make one with plan_dynamic"):
+            run_dynamic(None, encoded, x)
+        with pytest.raises(TypeError, match=r"plan.*None.*make one with plan_dynamic"):
+            encode(None, draw(12, 16, (4, 4), 0.5))
+        with pytest.raises(TypeError, match=r"encoded.*None.*encode it"):
+            run_dynamic(plan, None, x)
+        with pytest.raises(ValueError, match=r"pass_.*\[\].*choose"):
+            run_dynamic(plan, encoded, x, pass_=[])

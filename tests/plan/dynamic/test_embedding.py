@@ -15,6 +15,7 @@ from sparsetile.plan.dynamic._embedding import embedding_slice, embedding_update
 from sparsetile.plan.dynamic._embedding_rows import PADDING, read_table
 from sparsetile.plan.dynamic._encode import encode
 from sparsetile.plan.dynamic._encoded import steps
+from support import without_type_checks
 from support_dynamic_run import draw, hand_plan, moved, times
 
 COUNTS = [1, 2, 4, 5, 16, 17]
@@ -231,3 +232,24 @@ def test_travelling_buckets_are_read_once(cut, monkeypatch):
     # Other buckets under the same program are noticed.
     check_slice(plan, A, moved(plan, A, 4), indices)
     assert len(read) == 3 or cut == (1, 1, 1)
+
+
+def test_indices_and_scales_of_another_kind():
+    A = draw(8, 6, (1, 1), 0.5)
+    plan = hand_plan(A, 2, (2, 2, 1), slack=8)
+    encoded, indices, slices = encode(plan, A), torch.tensor([1]), torch.ones(1, 6)
+    with without_type_checks():
+        with pytest.raises(ValueError, match="one dimension"):
+            embedding_slice(plan, encoded, indices[None])
+        with pytest.raises(TypeError, match=r"list.*as_tensor"):
+            embedding_slice(plan, encoded, [1])
+        with pytest.raises(TypeError, match=r"scale.*'x'.*a number"):
+            embedding_update_add(plan, encoded, slices, indices, "x")
+        with pytest.raises(TypeError, match=r"encoded.*None"):
+            embedding_slice(plan, None, indices)
+    for scale in (1e39, float("inf"), -(10**400)):
+        with without_type_checks(), pytest.raises(ValueError, match=r"scale.*finite in float32"):
+            embedding_update_add(plan, encoded, slices, indices, scale)
+    encoded.meta[1] = 0
+    with pytest.raises(ValueError, match="corrupt or invalid"):
+        embedding_slice(plan, encoded, indices)

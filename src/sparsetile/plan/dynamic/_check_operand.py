@@ -2,6 +2,7 @@
 
 from sparsetile.matrix import BSR, COO, CSC, CSR
 from sparsetile.matrix._check import describe, message
+from sparsetile.plan.dynamic._encoded import Encoded, steps
 from sparsetile.plan.dynamic._plan import DynamicPlan
 
 
@@ -12,12 +13,14 @@ def check_plan(plan: DynamicPlan) -> None:
         plan: What should be a plan.
 
     Raises:
+        TypeError: If it is none.
         ValueError: If nothing can be encoded for it.
 
     Examples:
         >>> from sparsetile.plan.dynamic._example import small_plan
         >>> check_plan(small_plan())
     """
+    _check_kind(plan)
     (r, c), (rows, columns) = plan.kernel_block, plan.blocksize
     area = r * c
     faults = (
@@ -86,3 +89,53 @@ def as_operand(A: BSR | COO | CSC | CSR, plan: DynamicPlan) -> BSR:
             )
         )
     return A
+
+
+def check_encoded(plan: DynamicPlan, encoded: Encoded) -> None:
+    """Refuse anything but a matrix that was encoded for the plan, before anything is run.
+
+    Args:
+        plan: What should be a plan.
+        encoded: What should be a matrix encoded for it.
+
+    Raises:
+        TypeError: If either is something else.
+        ValueError: If it was encoded for another plan, or its buckets would travel too far.
+
+    Examples:
+        >>> from sparsetile.plan.dynamic._encode import encode
+        >>> from sparsetile.plan.dynamic._example import small_matrix, small_plan
+        >>> check_encoded(small_plan(), encode(small_plan(), small_matrix()))
+    """
+    _check_kind(plan)
+    if not isinstance(encoded, Encoded):
+        raise TypeError(
+            message(
+                "encoded",
+                got=describe(encoded),
+                allowed="a matrix encoded for the plan",
+                fix="encode it, as with encode(plan, A)",
+            )
+        )
+    if encoded.plan != plan:
+        raise ValueError(
+            message(
+                "encoded",
+                got=f"{encoded!r}, encoded for another plan",
+                allowed="a matrix encoded for the plan that is run",
+                fix="encode it for this plan",
+            )
+        )
+    steps(encoded)
+
+
+def _check_kind(plan: DynamicPlan) -> None:
+    if not isinstance(plan, DynamicPlan):
+        raise TypeError(
+            message(
+                "plan",
+                got=describe(plan),
+                allowed="a DynamicPlan",
+                fix="make one with plan_dynamic",
+            )
+        )

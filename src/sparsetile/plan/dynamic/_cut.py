@@ -127,7 +127,7 @@ def kernel_blocks(
                 fix="plan for a higher density, or store fewer blocks",
             )
         )
-    return row, column, values.reshape(-1, r * c).numpy()
+    return row, column, values.reshape(-1, r * c).numpy(force=True)
 
 
 def kernel_grid(plan: DynamicPlan) -> tuple[int, int]:

@@ -1,6 +1,6 @@
 """An embedding whose table is the sparse weight of a layer: rows looked up, and added to."""
 
-import math
+import numbers as kinds
 from collections.abc import Mapping
 
 import numpy as np
@@ -10,7 +10,8 @@ from jaxtyping import Shaped, UInt32
 from torch import Tensor
 
 from sparsetile.machine import Profile, run
-from sparsetile.matrix._check import describe, message
+from sparsetile.matrix._check import check_dense, describe, message
+from sparsetile.plan.dynamic._check_operand import check_encoded
 from sparsetile.plan.dynamic._embedding_program import (
     EmbeddingProgram,
     slice_program,
@@ -42,8 +43,9 @@ def embedding_slice(
         The rows, dense, in the plan's dtype, and what it took. Its cycles are estimates of our own.
 
     Raises:
-        TypeError: If indices are not integers.
-        ValueError: If there is no index, one is out of range, or `encoded` is of another plan.
+        TypeError: If indices are not a tensor of integers.
+        ValueError: If there is no index, one is out of range, they are not of one dimension, or
+            `encoded` is of another plan.
         OutOfTileMemory: If the program does not fit in the tiles' memory.
 
     Examples:
@@ -86,9 +88,10 @@ def embedding_update_add(
         of our own.
 
     Raises:
-        TypeError: If indices are not integers, or slices of another dtype than the plan's.
+        TypeError: If indices are not integers, slices of another dtype than the plan's, or the
+            scale is no number.
         ValueError: If the plan is without the gradient of the weight, a size is wrong, an index is
-            out of range, the scale is not finite, or `encoded` is of another plan.
+            out of range, the scale is not finite in float32, or `encoded` is of another plan.
         OutOfTileMemory: If the program does not fit in the tiles' memory.
 
     Examples:
@@ -101,6 +104,7 @@ def embedding_update_add(
         >>> values.sum().item()  # of eight ones, one is 3 now
         10.0
     """
+    wanted = _checked(plan, encoded, indices)
     if not plan.options.grad_w:
         raise ValueError(
             message(
@@ -110,16 +114,12 @@ def embedding_update_add(
                 fix="plan with the option grad_w=True",
             )
         )
-    wanted = _checked(plan, encoded, indices)
     _check_slices(plan, slices, len(wanted))
-    if not math.isfinite(scale):
-        raise ValueError(
-            message("scale", got=scale, allowed="a finite number", fix="pass such a factor")
-        )
+    _check_scale(scale)
     made = update_program(plan, len(wanted))
     data = {
         "indices": made.chunks.arrange_indices(wanted),
-        "slices": made.chunks.arrange_rows(slices.detach().cpu().numpy()),
+        "slices": made.chunks.arrange_rows(slices.numpy(force=True)),
         "scale": np.array([scale], np.float32),
     }
     values, profile = _run(plan, encoded, made, data)
@@ -144,25 +144,31 @@ def _run(
 
 def _checked(plan: DynamicPlan, encoded: Encoded, indices: Tensor) -> UInt32[np.ndarray, " count"]:
     """The indices as tiles hold them."""
-    if encoded.plan != plan:
-        raise ValueError(
-            message(
-                "encoded",
-                got=f"{encoded!r}, encoded for another plan",
-                allowed="a matrix encoded for the plan that is run",
-                fix="encode it for this plan",
-            )
-        )
-    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
+    check_encoded(plan, encoded)
+    integers = (
+        isinstance(indices, Tensor)
+        and not (indices.is_floating_point() or indices.is_complex())
+        and indices.dtype != torch.bool
+    )
+    if not integers:
         raise TypeError(
             message(
                 "indices",
                 got=describe(indices),
-                allowed="integers",
-                fix="convert them, as with .long()",
+                allowed="a tensor of integers",
+                fix="convert them, as with torch.as_tensor and .long()",
             )
         )
-    numbers = indices.detach().cpu().numpy().astype(np.int64)
+    if indices.ndim != 1 or indices.layout != torch.strided or indices.is_meta:
+        raise ValueError(
+            message(
+                "indices",
+                got=describe(indices),
+                allowed="a dense tensor of one dimension that holds data",
+                fix="pass one index for each row, as with .flatten()",
+            )
+        )
+    numbers = indices.numpy(force=True).astype(np.int64)
     if not len(numbers):
         raise ValueError(
             message("indices", got="none", allowed="1 or more", fix="ask for a row at least")
@@ -181,15 +187,7 @@ def _checked(plan: DynamicPlan, encoded: Encoded, indices: Tensor) -> UInt32[np.
 
 
 def _check_slices(plan: DynamicPlan, slices: Tensor, count: int) -> None:
-    if str(slices.dtype) != f"torch.{plan.dtype}":
-        raise TypeError(
-            message(
-                "slices",
-                got=describe(slices),
-                allowed=f"a tensor of {plan.dtype}",
-                fix="convert it, as slices.to(dtype)",
-            )
-        )
+    check_dense("slices", slices, dtype=getattr(torch, plan.dtype))
     if tuple(slices.shape) != (count, plan.k):
         raise ValueError(
             message(
@@ -199,3 +197,13 @@ def _check_slices(plan: DynamicPlan, slices: Tensor, count: int) -> None:
                 fix="pass as many rows as indices",
             )
         )
+
+
+def _check_scale(scale: float) -> None:
+    fix = "pass such a factor, as in scale=-0.1"
+    if not isinstance(scale, kinds.Real) or isinstance(scale, bool):
+        raise TypeError(message("scale", got=describe(scale), allowed="a number", fix=fix))
+    most = float(np.finfo(np.float32).max)
+    if not abs(scale) <= most:
+        allowed = "a number that is finite in float32"
+        raise ValueError(message("scale", got=describe(scale), allowed=allowed, fix=fix))

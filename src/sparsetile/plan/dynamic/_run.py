@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from sparsetile.machine import Profile, Variable, run
-from sparsetile.matrix._check import describe, message
+from sparsetile.matrix._check import check_dense, message
+from sparsetile.plan.dynamic._check_operand import check_encoded
 from sparsetile.plan.dynamic._encoded import Encoded
 from sparsetile.plan.dynamic._layout import overflow_words
 from sparsetile.plan.dynamic._plan import DynamicPlan
@@ -42,7 +43,7 @@ def dynamic_program(plan: DynamicPlan, pass_: Pass = "fwd") -> DynamicProgram:
         >>> sorted(made.inputs), made.output.name
         (['meta', 'overflow', 'values', 'x'], 'y')
     """
-    if pass_ not in _OPERANDS:
+    if not isinstance(pass_, str) or pass_ not in _OPERANDS:
         raise ValueError(
             message(
                 "pass_",
@@ -88,8 +89,9 @@ def run_dynamic(
 
     Raises:
         ValueError: If the plan was not made for the pass, if `encoded` was made for another plan,
-            or if a size is wrong.
-        TypeError: If an operand is no tensor, or of another dtype than the plan's.
+            if its meta-information is corrupt, or if an operand is sparse or of a wrong size.
+        TypeError: If the plan or `encoded` is none, or an operand is no tensor or of another dtype
+            than the plan's.
         OutOfTileMemory: If the program does not fit in the tiles' memory.
 
     Examples:
@@ -101,21 +103,13 @@ def run_dynamic(
         >>> bool((y == 1).all()), profile.program
         (True, 'dynamic fwd 8×8×2')
     """
+    check_encoded(plan, encoded)
     made = dynamic_program(plan, pass_)
-    if encoded.plan != plan:
-        raise ValueError(
-            message(
-                "encoded",
-                got=f"{encoded!r}, encoded for another plan",
-                allowed="a matrix encoded for the plan that is run",
-                fix="encode it for this plan",
-            )
-        )
     _check_operands(plan, pass_, operands)
     data = _sparse_data(plan, encoded, pass_, made)
     for name, operand in zip(_OPERANDS[pass_], operands, strict=True):
         spread = Spread(plan, "x" if name == "dy" else "y")
-        data[made.inputs[name]] = spread.arrange(operand.detach().cpu().numpy())
+        data[made.inputs[name]] = spread.arrange(operand.numpy(force=True))
     result = run(made.program, data)
     flat = result.values[made.output]
     if pass_ != "grad_w":
@@ -151,13 +145,7 @@ def _check_operands(plan: DynamicPlan, pass_: Pass, operands: tuple[Tensor, ...]
             )
         )
     for name, operand in zip(names, operands, strict=True):
-        wanted = f"a tensor of {plan.dtype}"
-        if not isinstance(operand, Tensor) or str(operand.dtype) != f"torch.{plan.dtype}":
-            raise TypeError(
-                message(
-                    name, got=describe(operand), allowed=wanted, fix="convert it, as x.to(dtype)"
-                )
-            )
+        check_dense(name, operand, dtype=getattr(torch, plan.dtype))
         shape = (plan.m if name == "dy" else plan.k, plan.n)
         if tuple(operand.shape) != shape:
             raise ValueError(
