@@ -189,3 +189,27 @@ def test_overflow_says_by_how_much_and_what_to_raise():
     full = plan_of((8, 16), (1, 2, 1), 100, meta=30, oversize=0.25)
     with pytest.raises(ValueError, match="Overflow in buckets"):
         encode(full, matrix([4] * 6, (8, 16)))
+
+
+@pytest.mark.parametrize(("room", "sizes"), [(20, [7]), (19, [6, 1]), (17, [3, 4])])
+def test_words_of_the_gradient_alone_make_a_bucket_spill(room, sizes):
+    # Two words for each column and for each non-zero, behind the 14 of a subgroup, and an end mark.
+    A = matrix([3, 3, 1], (8, 16))
+    plan = replace(plan_of((8, 16), (1, 2, 1), 100), bucket_meta_grad_a=14 + room + 1)
+    encoded = encode(plan, A)
+    found = stored(encoded)
+    assert [sum(map(len, found[bucket])) for bucket in sorted(found)] == sizes
+    assert same(decode(encoded), A)
+    transposed = scan(encoded.meta_buckets_grad_a, plan, "grad_a")
+    assert len(transposed.w_row) == A.nnzb
+
+
+def test_a_corner_spills_by_the_words_of_the_gradient():
+    generator = torch.Generator().manual_seed(3)
+    for _ in range(20):
+        w = torch.zeros(83, 16)
+        w[:20, :8] = (torch.rand(20, 8, generator=generator) < 0.8).float()
+        A = BSR.from_dense(w, blocksize=1)
+        plan = plan_of((84, 16), (4, 2, 1), 60, meta=14 + 2 * 60)
+        plan = replace(plan, m=83, bucket_meta_grad_a=14 * 3 + 110)
+        assert same(decode(encode(plan, A)), A)

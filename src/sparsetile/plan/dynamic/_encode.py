@@ -43,10 +43,20 @@ def encode(plan: DynamicPlan, A: BSR | COO | CSC | CSR) -> Encoded:
         Encoded(8×8, 4 buckets of 8 values and 70 words, steps 1×1×1)
     """
     row, column, blocks = kernel_blocks(A, plan)
-    pieces = spill(cut(row, column, plan), plan)
+    whole = cut(row, column, plan)
+    pieces = spill(whole, plan)
     meta = write_words(pieces, plan)
     if plan.bucket_meta_grad_a:
-        meta = np.concatenate([meta, write_words_grad_a(pieces, plan)], axis=1)
+        try:
+            own = write_words_grad_a(pieces, plan)
+        except ValueError as refused:
+            # Most often these words fit where the others do; here they must count when spilling.
+            try:
+                pieces = spill(whole, plan, grad_a=True)
+            except ValueError:
+                raise refused from None
+            meta, own = write_words(pieces, plan), write_words_grad_a(pieces, plan)
+        meta = np.concatenate([meta, own], axis=1)
     count, capacity = counts_of(pieces), at.capacity(plan)
     first = pieces.bucket * capacity + bucket_order(pieces.bucket, count)
     target = (first - exclusive(count)).repeat(count) + np.arange(len(pieces.source))

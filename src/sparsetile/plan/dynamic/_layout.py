@@ -74,6 +74,11 @@ def most_fixed_words(plan: DynamicPlan) -> int:
     return ELEMENT_HEADER + workers * WORKER + grad_w
 
 
+def most_fixed_words_grad_a(plan: DynamicPlan) -> int:
+    """The same of the words that the gradient of the input has of its own."""
+    return ELEMENT_HEADER + plan.machine.workers * WORKER
+
+
 def capacity(plan: DynamicPlan) -> int:
     """Blocks or elements that a bucket holds."""
     return plan.bucket_values // (plan.kernel_block[0] * plan.kernel_block[1])

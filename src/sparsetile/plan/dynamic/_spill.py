@@ -12,14 +12,19 @@ from sparsetile.plan.dynamic._scan import exclusive
 Rows = tuple[Int64[np.ndarray, " rows"], Int64[np.ndarray, " rows"], Int64[np.ndarray, " rows"]]
 """Rows in their partition, the first block of each among all blocks, and the blocks of each."""
 
+_Numbers = Int64[np.ndarray, " _"]
+_TRANSPOSED_BLOCK = 2  # words of a non-zero for the gradient of the input
+_MOST_TRANSPOSED = at.ROW + _TRANSPOSED_BLOCK  # if nothing else is in its column
 
-def spill(pieces: Pieces, plan: DynamicPlan) -> Pieces:
+
+def spill(pieces: Pieces, plan: DynamicPlan, grad_a: bool = False) -> Pieces:
     """Move rows out of buckets that are too full.
 
-    Whole rows are taken from the end of such a bucket until the rest fits. They find room, the
-    largest overflow first, in three widening ranges: buckets of the same partition of W, of the
-    same rows of W, and all; in each range first as whole rows, then as parts of rows. Within a
-    range the nearest bucket in the direction in which buckets travel is filled first, or, without
+    Whole rows are taken from the end of such a bucket until the rest fits, be it in values, in
+    words, or with `grad_a` in the words that the gradient of the input has of its own. They find
+    room, the largest overflow first, in three widening ranges: buckets of the same partition of W,
+    of the same rows of W, and all; in each range first as whole rows, then as parts of rows. Within
+    a range the nearest bucket in the direction in which buckets travel is filled first, or, without
     `optimise_for_speed`, the emptiest. This is how Graphcore's popsparse library (poplibs) does it.
 
     With `force_spills` everything moves to where it has the longest way back, into any bucket. (In
@@ -28,6 +33,7 @@ def spill(pieces: Pieces, plan: DynamicPlan) -> Pieces:
     Args:
         pieces: One subgroup for every bucket that has blocks, in order of ix, iy and iz.
         plan: The plan.
+        grad_a: Whether the own words of the gradient of the input count.
 
     Returns:
         The subgroups with what has moved; the very ones given if all fit.
@@ -43,7 +49,7 @@ def spill(pieces: Pieces, plan: DynamicPlan) -> Pieces:
         >>> first_row.bucket.tolist(), spill(first_row, plan).bucket.tolist()
         ([0], [0, 2])
     """
-    spiller = _Spiller(pieces, plan)
+    spiller = _Spiller(pieces, plan, grad_a)
     if not spiller.left:
         return pieces
     spans = (plan.z, plan.y * plan.z, plan.tiles)
@@ -54,11 +60,21 @@ def spill(pieces: Pieces, plan: DynamicPlan) -> Pieces:
     return spiller.pieces()
 
 
+def _transposed_words(
+    column: _Numbers, begin: _Numbers, count: _Numbers
+) -> Int64[np.ndarray, " rows"]:
+    """Words of the first row, the first two and so on when rows and columns change places."""
+    blocks = (begin - exclusive(count)).repeat(count) + np.arange(int(count.sum()))
+    first = np.unique(column[blocks], return_index=True)[1]
+    new = np.bincount(np.arange(len(count)).repeat(count)[first], minlength=len(count))
+    return np.asarray((new * at.ROW + count * _TRANSPOSED_BLOCK).cumsum())
+
+
 class _Leftover:
     """Rows of one subgroup that have no bucket yet, the last row first."""
 
-    def __init__(self, piece: int, home: int, rows: Rows) -> None:
-        self.piece, self.home = piece, home
+    def __init__(self, piece: int, home: int, rows: Rows, column: _Numbers) -> None:
+        self.piece, self.home, self.column = piece, home, column
         self.row, self.begin, self.count = (part[::-1].copy() for part in rows)
 
     def __len__(self) -> int:
@@ -68,11 +84,16 @@ class _Leftover:
         """Blocks that a bucket must have room for to take any of it."""
         return 1 if split else int(self.count[0])
 
-    def take(self, words: int, blocks: int, split: bool) -> Rows:
+    def take(self, words: int, words_grad_a: int | None, blocks: int, split: bool) -> Rows:
         """Give away what fits in so many words and blocks, in ascending order of rows."""
         used_words, used = (self.count + at.ROW).cumsum(), self.count.cumsum()
         fit = int(used_words.searchsorted(words, "right"))
         whole = min(fit, int(used.searchsorted(blocks, "right")))
+        if words_grad_a is not None:
+            transposed = _transposed_words(self.column, self.begin, self.count)
+            whole = min(whole, int(transposed.searchsorted(words_grad_a, "right")))
+            if whole:
+                words_grad_a -= int(transposed[whole - 1])
         parts = [part[:whole] for part in (self.row, self.begin, self.count)]
         self.row, self.begin, self.count = (
             part[whole:] for part in (self.row, self.begin, self.count)
@@ -81,6 +102,8 @@ class _Leftover:
             if whole:
                 words, blocks = words - int(used_words[whole - 1]), blocks - int(used[whole - 1])
             some = min(words - at.ROW, blocks)
+            if words_grad_a is not None:
+                some = min(some, words_grad_a // _MOST_TRANSPOSED)
             if some > 0:
                 self.count = self.count.copy()
                 self.count[0] -= some
@@ -93,24 +116,30 @@ class _Leftover:
 class _Spiller:
     """The buckets in order of ix, iy and iz, and what has no room in them."""
 
-    def __init__(self, pieces: Pieces, plan: DynamicPlan) -> None:
+    def __init__(self, pieces: Pieces, plan: DynamicPlan, grad_a: bool) -> None:
         self.given, self.plan = pieces, plan
         self.words_room, self.room = plan.bucket_meta - 1, at.capacity(plan)
         self.fixed = at.most_fixed_words(plan)
-        self.words, self.blocks = np.zeros((2, plan.tiles), np.int64)
+        self.words, self.words_grad_a, self.blocks = np.zeros((3, plan.tiles), np.int64)
+        self.grad_a = grad_a
+        self.fixed_grad_a = at.most_fixed_words_grad_a(plan)
+        self.room_grad_a = plan.bucket_meta_grad_a - 1
         self.moved: list[tuple[int, int, Rows]] = []
         self.begin = exclusive(pieces.row_count)
         first = exclusive(pieces.rows)
         ends = np.append(self.begin, len(pieces.column))
         count = ends[first + pieces.rows] - ends[first]
         words = self.fixed + pieces.rows * at.ROW + count
+        words_grad_a = self._all_transposed(count) + self.fixed_grad_a
         z = pieces.bucket // plan.x % plan.z
         self.home = (pieces.ix * plan.y + pieces.iy) * plan.z + z
         over = (words > self.words_room) | (count > self.room) | plan.options.force_spills
+        over |= self.grad_a & (words_grad_a > self.room_grad_a)
         self.kept = pieces.rows.copy()
         self.left = [self._shorten(int(p), int(first[p])) for p in np.flatnonzero(over)]
         fits = ~over
         self.words[self.home[fits]], self.blocks[self.home[fits]] = words[fits], count[fits]
+        self.words_grad_a[self.home[fits]] = words_grad_a[fits]
 
     def settle(self, span: int, split: bool) -> None:
         """Find room in the `span` buckets around each home, for whole rows or parts of rows."""
@@ -122,6 +151,9 @@ class _Spiller:
                 least = item.least(split)
                 good = self.words_room - self.words[candidates] >= self.fixed + at.ROW + least
                 good &= self.room - self.blocks[candidates] >= least
+                if self.grad_a:
+                    left = self.room_grad_a - self.words_grad_a[candidates]
+                    good &= left >= self.fixed_grad_a + _MOST_TRANSPOSED * least
                 hit = int(good.argmax())
                 if not good[hit]:
                     break
@@ -177,6 +209,15 @@ class _Spiller:
             given.source[block],
         )
 
+    def _all_transposed(self, count: _Numbers) -> Int64[np.ndarray, " subgroups"]:
+        """Words of each whole subgroup for the gradient of the input, without the fixed ones."""
+        if not self.grad_a:
+            return np.zeros_like(count)
+        wide = self.plan.y_size
+        seen = np.zeros(len(count) * wide, np.bool_)
+        seen[np.arange(len(count)).repeat(count) * wide + self.given.column] = True
+        return np.asarray(seen.reshape(-1, wide).sum(1) * at.ROW + count * _TRANSPOSED_BLOCK)
+
     def _shorten(self, piece: int, first: int) -> _Leftover:
         """Keep the first rows of a subgroup that fit; take the others."""
         rows = slice(first, first + int(self.given.rows[piece]))
@@ -186,13 +227,17 @@ class _Spiller:
         if not self.plan.options.force_spills:
             fit = int(words.searchsorted(self.words_room, "right"))
             kept = min(fit, int(blocks.searchsorted(self.room, "right")))
+        if kept and self.grad_a:
+            transposed = _transposed_words(self.given.column, self.begin[rows], count)
+            transposed += self.fixed_grad_a
+            kept = min(kept, int(transposed.searchsorted(self.room_grad_a, "right")))
+            self.words_grad_a[home] = transposed[kept - 1] if kept else 0
         if kept:
             self.words[home], self.blocks[home] = words[kept - 1], blocks[kept - 1]
         self.kept[piece] = kept
         rest = slice(rows.start + kept, rows.stop)
-        return _Leftover(
-            piece, home, (self.given.row[rest], self.begin[rest], self.given.row_count[rest])
-        )
+        left = self.given.row[rest], self.begin[rest], self.given.row_count[rest]
+        return _Leftover(piece, home, left, self.given.column)
 
     def _candidates(self, home: int, span: int) -> Int64[np.ndarray, " buckets"]:
         """The buckets of a range, in the order in which they are filled."""
@@ -214,7 +259,13 @@ class _Spiller:
     def _move(self, item: _Leftover, bucket: int, split: bool) -> None:
         """Give a bucket what it has room for."""
         words = self.words_room - int(self.words[bucket]) - self.fixed
-        rows = item.take(words, self.room - int(self.blocks[bucket]), split)
+        words_grad_a = None
+        if self.grad_a:
+            words_grad_a = self.room_grad_a - int(self.words_grad_a[bucket]) - self.fixed_grad_a
+        rows = item.take(words, words_grad_a, self.room - int(self.blocks[bucket]), split)
+        if self.grad_a:
+            transposed = _transposed_words(self.given.column, *rows[1:])
+            self.words_grad_a[bucket] += self.fixed_grad_a + int(transposed[-1])
         blocks = int(rows[2].sum())
         self.words[bucket] += self.fixed + at.ROW * len(rows[0]) + blocks
         self.blocks[bucket] += blocks
