@@ -1,6 +1,8 @@
 """The model against what PopSparse published; `sparsetile reproduce popsparse` compares it all."""
 
+import csv
 from math import log, sqrt
+from pathlib import Path
 
 import pytest
 
@@ -56,9 +58,15 @@ def test_half_of_the_static_grid_is_as_near_as_asked(model):
     assert sqrt(sum(log(ratio) ** 2 for ratio in ratios) / len(ratios)) <= 0.16
 
 
-def test_static_wins_where_it_was_seen_to_win(model):
-    same = [(RAN[cell] - 1) * (model[cell].speedup - 1) >= 0 for cell in HALF]
-    assert sum(same) / len(same) >= 0.93
+def test_the_whole_grid_of_the_page_is_as_near_and_on_the_same_side(model):
+    page = Path(__file__).parents[2] / "docs/_static/popsparse/grid.csv"
+    with page.open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["published"]]
+    ours = {grid_cell(row): float(row["ours"]) for row in rows}
+    assert ours.keys() == RAN.keys()
+    assert all(ours[cell] == pytest.approx(model[cell].speedup, rel=1e-3) for cell in HALF)
+    assert sum(0.75 <= ours[c] / RAN[c] <= 1.25 for c in RAN) / len(RAN) >= 0.85
+    assert sum((RAN[c] > 1) == (ours[c] > 1) for c in RAN) / len(RAN) >= 0.95
 
 
 @pytest.mark.parametrize("cell", BLANK, ids=label)
@@ -71,8 +79,7 @@ def test_what_did_not_run_does_not_fit_and_its_neighbours_do(model, cell):
 def test_dynamic_products_are_as_fast_as_published(model, b, parts, m, tflops):
     near = b > 1 and 1024 <= m <= 4096
     _, ours = best(model, "dynamic", "float16", b, parts, m)
-    # Figures were read to about 1 %.
-    assert ours.tflops == pytest.approx(tflops, rel=(0.10 if near else 0.20) + 0.01)
+    assert ours.tflops == pytest.approx(tflops, rel=0.10 if near else 0.20)
 
 
 @pytest.mark.parametrize("row", TABLE, ids=label)

@@ -111,7 +111,7 @@ def _tflops(
 
 
 def _dense(outcomes: Outcomes, scope: Scope) -> list[Row]:
-    from sparsetile.plan.dense._cost import dense_law
+    from sparsetile.plan.dense import dense_law
 
     rows = []
     for device in ("ipu", "gpu"):

@@ -4,10 +4,11 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Num
 
 Floats: TypeAlias = npt.NDArray[np.float64] | np.float64
 Ints: TypeAlias = npt.NDArray[np.int64] | np.int64
-Numbers: TypeAlias = Floats | Ints | int | float
+Numbers: TypeAlias = Num[np.ndarray, "..."] | int | float | np.number
 """A number, or one for each of many candidates or tiles."""
 
 DTYPES = ("float16", "float32")

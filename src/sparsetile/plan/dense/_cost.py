@@ -65,7 +65,13 @@ def dense_cycles(
 
 
 def dense_law(m: int, k: int, n: int, dtype: str, machine: MachineSpec) -> float:
-    """Cycles of a dense product by the four phases alone; see `dense_cycles`."""
+    """Cycles of a dense product by the four phases alone; see `dense_cycles`.
+
+    Examples:
+        >>> law = dense_law(4096, 4096, 1024, "float16", preset("bow-ipu"))
+        >>> 0.9 < dense_cycles(4096, 4096, 1024) / law < 1.1
+        True
+    """
     law, z = _LAWS[dtype], BYTES[dtype]
     work = m * k * n / machine.tiles
     macs = (machine.flops_float16 if dtype == "float16" else machine.flops_float32) / 2

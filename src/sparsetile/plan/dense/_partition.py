@@ -9,7 +9,7 @@ from jaxtyping import Bool, Int64, Num
 from sparsetile.machine import MachineSpec
 from sparsetile.plan._check import check_share
 from sparsetile.plan._cost import Cost, Term
-from sparsetile.plan.dynamic._vertex_element import Numbers
+from sparsetile.plan._units import Numbers
 from sparsetile.plan.dynamic._vertex_sum import cast, reduce
 
 _LOAD = 8  # bytes a cycle at which the matrix units take the operand that stays in them

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sparsetile.plan._units import Numbers
 from sparsetile.plan.dynamic._case import Case, Floats, Ints, bucket_meta, bucket_values
 from sparsetile.plan.dynamic._vertex_block import (
     block_forward,
@@ -17,7 +18,6 @@ from sparsetile.plan.dynamic._vertex_block import (
     transpose_blocks,
 )
 from sparsetile.plan.dynamic._vertex_element import (
-    Numbers,
     element_forward,
     element_grad_a,
     element_supervisor,

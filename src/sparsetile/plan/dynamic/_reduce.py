@@ -4,9 +4,9 @@ import numpy as np
 from jaxtyping import Int64
 
 from sparsetile.machine import Codelet, Compute, Exchange, Memory, Step, Variable
+from sparsetile.plan._units import Numbers
 from sparsetile.plan.dynamic._plan import DynamicPlan
 from sparsetile.plan.dynamic._spread import Spread, runs, sibling, tile_variable
-from sparsetile.plan.dynamic._vertex_element import Numbers
 from sparsetile.plan.dynamic._vertex_sum import cast, reduce, zero_partials
 
 

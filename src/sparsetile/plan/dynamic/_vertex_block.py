@@ -7,7 +7,7 @@ that covers it, or as several of 16.
 
 import numpy as np
 
-from sparsetile.plan.dynamic._vertex_element import Numbers
+from sparsetile.plan._units import Numbers
 
 # By (operands, partial sums): start of a worker, and its overhead of a block for z = 1, 2, more.
 _FORWARD = {

@@ -6,10 +6,8 @@ worker, and a supervisor's cycles on top. All functions take numbers or arrays a
 """
 
 import numpy as np
-from jaxtyping import Num
 
-Numbers = Num[np.ndarray, "..."] | int | float | np.number
-"""A figure of one tile or worker, or an array of them."""
+from sparsetile.plan._units import Numbers
 
 # Fixed cycles, cycles of a subgroup looked at in vain in a bucket without the tile's own, of one
 # looked at in a bucket with the tile's own, and of starting on that.

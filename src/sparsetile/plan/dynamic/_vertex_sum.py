@@ -5,7 +5,7 @@ The figures are those that the planner of Graphcore's popsparse library (poplibs
 
 import numpy as np
 
-from sparsetile.plan.dynamic._vertex_element import Numbers
+from sparsetile.plan._units import Numbers
 
 
 def zero_partials(sums: Numbers, partials: str, block: bool, workers: int = 6) -> Numbers:

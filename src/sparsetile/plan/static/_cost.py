@@ -44,7 +44,9 @@ def dense_exchange(
         7168.0
     """
     rate = machine.exchange_bytes_per_cycle * machine.tiles_per_bus
-    return up(np.asarray(columns) * blocks * (b * z), rate) * (np.asarray(width) / blocks)
+    return np.asarray(
+        up(np.asarray(columns) * blocks * (b * z), rate) * (np.asarray(width) / blocks), np.float64
+    )
 
 
 def nonzero_exchange(blocks: Numbers, b: int, z: int, machine: MachineSpec) -> Floats:
@@ -93,7 +95,7 @@ def multiply_elements(rows: Numbers, per_row: Numbers, columns: Numbers, dtype: 
         long = 12 + n // 4 * (10 + 3 * more) + (n % 4 != 0) * (10 + 2 * more)
         row = np.select([n == 2, n == 4], [5 + 2 * more, 6 + 3 * more], long)
         start = np.select([n == 2, n == 4], [29, 30], 31)
-    return start + rows * row
+    return np.asarray(start + rows * row, np.float64)
 
 
 # By dtype and block side: cycles to start, cycles of a block row; see multiply_blocks.
@@ -130,7 +132,9 @@ def multiply_blocks(
     start, row = _STARTS[dtype, b]
     load = 16 + b * b * BYTES[dtype] / 8
     block = load + workers * _columns(np.asarray(columns, np.float64), b, dtype)
-    return 30 + workers * start + rows * (workers * row + 17 + per_row * block)
+    return np.asarray(
+        30 + workers * start + rows * (workers * row + 17 + per_row * block), np.float64
+    )
 
 
 def _columns(n: Floats, b: int, dtype: str) -> Floats:
