@@ -5,6 +5,7 @@ from sparsetile.ops._dispatch import backend, backends, last_kernel
 from sparsetile.ops._linear import linear, linear_from_indices
 from sparsetile.ops._sddmm import sddmm
 from sparsetile.ops._spmm import spmm
+from sparsetile.ops._tap import watch
 
 __all__ = [
     "backend",
@@ -14,6 +15,7 @@ __all__ = [
     "linear_from_indices",
     "sddmm",
     "spmm",
+    "watch",
 ]
 
 # `@` of a BSR, which lives in a room below, multiplies with these.

