@@ -30,7 +30,7 @@ def apply_linear(
     The activation of that name follows: inside the product, or after it where a gradient is wanted.
     """
     args = (x, values, crow, col, bias, m, k, transpose)
-    return _apply(LayerProduct, LINEAR, *args, activation=activation)
+    return dispatched(LayerProduct, LINEAR, *args, activation=activation)
 
 
 def apply_spmm(
@@ -40,22 +40,23 @@ def apply_spmm(
 
     `values` is one matrix `[nnzb, r, c]`, or one for each leading index of x.
     """
-    return _apply(Product, SPMM, values, crow, col, x, m, k, transpose)
+    return dispatched(Product, SPMM, values, crow, col, x, m, k, transpose)
 
 
 def apply_sddmm(
     a: Tensor, b: Tensor, crow: Tensor, col: Tensor, r: int, c: int, reduce: bool
 ) -> Tensor:
     """Compute the stored blocks of a[..., m, t] · b[..., t, k], summed over `...` if `reduce`."""
-    return _apply(SampledProduct, SDDMM, a, b, crow, col, r, c, reduce)
+    return dispatched(SampledProduct, SDDMM, a, b, crow, col, r, c, reduce)
 
 
-def _apply(
+def dispatched(
     function: type[torch.autograd.Function],
     op: Callable[..., Tensor],
     *args: Any,
     activation: str = "",
 ) -> Tensor:
+    """Call an operator; through its autograd function only where a derivative may be wanted."""
     fused = (activation,) if activation else ()
     if torch.compiler.is_compiling():
         return op(*args, *fused)  # the operator's own autograd rule is traced later
@@ -72,7 +73,7 @@ def differentiates(*args: Any) -> bool:
     )
 
 
-def _autograd_rule(
+def autograd_rule(
     name: str, function: type[torch.autograd.Function], op: Any, arguments: int
 ) -> None:
     """Make the operator itself differentiable, for compiled and exported graphs.
@@ -116,10 +117,10 @@ class LayerProduct(torch.autograd.Function):
             dx = apply_linear(dy, values, crow, col, None, ctx.m, ctx.k, not ctx.transpose)
         if ctx.needs_input_grad[1]:
             a, b = (x, dy) if ctx.transpose else (dy, x)
-            dvalues = apply_sddmm(_rows(a).t(), _rows(b), crow, col, ctx.r, ctx.c, False)
+            dvalues = apply_sddmm(rows_of(a).t(), rows_of(b), crow, col, ctx.r, ctx.c, False)
             dvalues = dvalues.to(ctx.dtype)
         if ctx.needs_input_grad[4]:
-            dbias = _rows(dy).sum(0)
+            dbias = rows_of(dy).sum(0)
         return dx, dvalues, None, None, dbias, None, None, None
 
     @staticmethod
@@ -273,12 +274,12 @@ class SampledProduct(torch.autograd.Function):
         return apply_sddmm(a, b, crow, col, r, c, False), 0
 
 
-_autograd_rule("linear", LayerProduct, LINEAR, 8)
-_autograd_rule("spmm", Product, SPMM, 7)
-_autograd_rule("sddmm", SampledProduct, SDDMM, 7)
+autograd_rule("linear", LayerProduct, LINEAR, 8)
+autograd_rule("spmm", Product, SPMM, 7)
+autograd_rule("sddmm", SampledProduct, SDDMM, 7)
 
 
-def _rows(x: Tensor) -> Tensor:
+def rows_of(x: Tensor) -> Tensor:
     """Flatten all dimensions but the last."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
