@@ -27,7 +27,7 @@ def watch(crow_indices: Int[Tensor, " mb1"], see: See) -> Callable[[], None]:
 
     Examples:
         >>> import torch
-        >>> from sparsetile.ops import linear_from_indices
+        >>> from sparsetile.ops import linear_from_indices, watch
         >>> crow, col = torch.tensor([0, 1, 2]).int(), torch.tensor([0, 0]).int()
         >>> values = torch.ones(2, 1, 2, requires_grad=True)
         >>> seen = []
