@@ -1,7 +1,8 @@
 """Layers that store a part of their weights, and the surgery that puts them into a model."""
 
+from sparsetile.nn._block_sparse import BlockSparse
 from sparsetile.nn._linear import Linear
 from sparsetile.nn._summary import Row, Summary, summary
 from sparsetile.nn._surgery import densify_, sparsify_
 
-__all__ = ["Linear", "Row", "Summary", "densify_", "sparsify_", "summary"]
+__all__ = ["BlockSparse", "Linear", "Row", "Summary", "densify_", "sparsify_", "summary"]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from sparsetile.matrix import Pattern, gather_blocks, pattern_from_dense
+from sparsetile.matrix import Pattern, gather_blocks, pattern_from_dense, random_pattern
 from sparsetile.nn._check import DTYPES, check_draw, dtype_names
 
 
@@ -69,11 +69,37 @@ def unfit(module: nn.Module) -> str | None:
     return None
 
 
-def strongest(
-    weight: Tensor, blocksize: int | tuple[int, int], density: float, score: str
+def chosen(
+    weight: Tensor,
+    blocksize: Any,
+    density: float | None,
+    pattern: Pattern | None,
+    method: str,
+    score: str,
 ) -> Pattern:
-    """Pattern of the strongest blocks of a weight."""
+    """Which blocks of a dense weight to keep, of checked arguments.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If one is out of range, or they do not fit together.
+    """
+    shape = (weight.shape[0], weight.shape[1])
+    check_source(shape, blocksize, density, pattern)
+    if method not in ("magnitude", "random"):
+        raise ValueError(f'method must be "magnitude" or "random", got {method!r}')
+    if pattern is not None:
+        return pattern
+    assert density is not None
+    if method == "random":
+        return drawn(shape, blocksize, density)
     return pattern_from_dense(weight.detach(), blocksize, density, score=score)
+
+
+def drawn(shape: tuple[int, int], blocksize: int | tuple[int, int], density: float) -> Pattern:
+    """A random pattern, seeded by torch's global generator."""
+    with torch.device("cpu"):  # also inside `with torch.device("meta")`
+        seed = int(torch.randint(2**31, ()))
+        return random_pattern(*shape, blocksize=blocksize, density=density, seed=seed)
 
 
 def kept(weight: Tensor, pattern: Pattern) -> Tensor:

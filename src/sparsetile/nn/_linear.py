@@ -1,21 +1,18 @@
 """A linear layer that stores, computes and trains a part of its weight's blocks."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from sparsetile import ops
-from sparsetile.matrix import Pattern, random_pattern, scatter_blocks
-from sparsetile.nn import _check, _dense, _init, _load
-from sparsetile.nn._weight import Weight
-
-_INDICES = ("crow_indices", "col_indices")
+from sparsetile.matrix import Pattern, scatter_blocks
+from sparsetile.nn import _check, _dense, _init
+from sparsetile.nn._block_sparse import BlockSparse
 
 
-class Linear(nn.Module):
+class Linear(BlockSparse):
     """Applies `y = x Wᵀ + b` with a block-sparse `W`, called as `torch.nn.Linear` is.
 
     `values` is an ordinary parameter of shape `[nnzb, r, c]`: any optimizer, clipper or
@@ -51,15 +48,7 @@ class Linear(nn.Module):
 
     in_features: int
     out_features: int
-    values: nn.Parameter
-    crow_indices: Tensor
-    col_indices: Tensor
     bias: nn.Parameter | None
-
-    # Pattern of the present index tensors, with the tensors and versions it was made from.
-    _seen: tuple[Tensor, int, Tensor, int, Pattern] | None = None
-    # How a dense checkpoint of this layer is laid out: [out, in], or GPT-2's [in, out].
-    _layout: Literal["linear", "conv1d"] = "linear"
 
     def __init__(
         self,
@@ -73,7 +62,6 @@ class Linear(nn.Module):
         device: torch.device | str | int | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__()
         shape = (
             _check.checked_size("out_features", out_features),
             _check.checked_size("in_features", in_features),
@@ -82,15 +70,9 @@ class Linear(nn.Module):
         _dense.check_source(shape, blocksize, density, pattern)
         if pattern is None:
             assert density is not None
-            pattern = _drawn(shape, blocksize, density)
+            pattern = _dense.drawn(shape, blocksize, density)
+        super().__init__(pattern, device, dtype)
         self.out_features, self.in_features = shape
-        self.blocksize = pattern.blocksize
-        self.values = nn.Parameter(
-            torch.empty(pattern.nnzb, *pattern.blocksize, device=device, dtype=dtype)
-        )
-        # Copies: training overwrites them in place, and a Pattern never changes.
-        self.register_buffer("crow_indices", pattern.crow_indices.to(device, copy=True))
-        self.register_buffer("col_indices", pattern.col_indices.to(device, copy=True))
         if bias:
             self.bias = nn.Parameter(torch.empty(shape[0], device=device, dtype=dtype))
         else:
@@ -98,8 +80,10 @@ class Linear(nn.Module):
         if device.type != "meta":
             self.reset_parameters()
 
-    def forward(self, x: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch m"]:
-        """Multiply: `x[..., in_features]` to `[..., out_features]`."""
+    def forward(
+        self, x: Float[Tensor, "*batch k"], *, activation: ops.Activation | None = None
+    ) -> Float[Tensor, "*batch m"]:
+        """Multiply: `x[..., in_features]` to `[..., out_features]`, with an activation if named."""
         return ops.linear_from_indices(
             x,
             self.values,
@@ -107,95 +91,12 @@ class Linear(nn.Module):
             self.col_indices,
             (self.out_features, self.in_features),
             self.bias,
+            activation=activation,
         )
-
-    @property
-    def nnzb(self) -> int:
-        """Number of stored blocks."""
-        return self.values.shape[0]
-
-    @property
-    def density(self) -> float:
-        """Stored values over all values of the dense weight."""
-        if self.out_features % self.blocksize[0] or self.in_features % self.blocksize[1]:
-            return self.pattern.density
-        return self.values.numel() / max(self.in_features * self.out_features, 1)
-
-    @property
-    def pattern(self) -> Pattern:
-        """The stored blocks as a validated `Pattern`, made anew after the indices change.
-
-        Raises:
-            ValueError: If the index tensors are on the meta device, or were damaged.
-        """
-        crow, col = self.crow_indices, self.col_indices
-        if crow.is_meta:
-            raise ValueError(
-                "asked for the pattern of a layer on the meta device, whose indices hold no data; "
-                "call to_empty(device=…) and load_state_dict first"
-            )
-        if crow.is_inference() or col.is_inference():  # these count no versions
-            return self._validated(crow, col)
-        seen = self._seen
-        if seen and seen[0] is crow and seen[2] is col:
-            if seen[1] == crow._version and seen[3] == col._version:
-                return seen[4]
-        pattern = self._validated(crow, col)
-        self._seen = (crow, crow._version, col, col._version, pattern)
-        return pattern
-
-    @property
-    def weight(self) -> Weight:
-        """Values and pattern as one `BSR` matrix that shares the layer's memory.
-
-        Examples:
-            >>> Linear(32, 32, density=0.25).weight.to_dense().shape
-            torch.Size([32, 32])
-        """
-        return Weight(self.values, self.pattern)
 
     def reset_parameters(self) -> None:
         """Draw values and bias anew, at the present pattern."""
         _init.fill_(self.values, self.bias, self.pattern)
-
-    @torch.no_grad()
-    def set_pattern_(
-        self, pattern: Pattern, values: Float[Tensor, "nnzb r c"] | None = None
-    ) -> "Linear":
-        """Store other blocks, in place.
-
-        The parameter stays the same object. With another number of blocks it changes its shape,
-        its gradient is dropped, and the optimizer's state for it must be built anew.
-
-        Args:
-            pattern: The blocks to store; same shape and block size as the layer.
-            values: Their values. Without them, blocks stored before and after keep theirs and
-                new blocks are zero.
-
-        Returns:
-            The layer.
-
-        Raises:
-            TypeError: If the pattern is no Pattern, or the values are no floating tensor.
-            ValueError: If the pattern or the values do not fit the layer.
-
-        Examples:
-            >>> layer = Linear(4, 4, blocksize=2, density=0.25)
-            >>> layer.set_pattern_(Pattern((4, 4), 2, [0, 2, 2], [0, 1])).nnzb
-            2
-        """
-        shape = (self.out_features, self.in_features)
-        _dense.check_pattern(pattern, shape, self.blocksize)
-        pattern = pattern.to(self.values.device)
-        if values is None:
-            values = _moved(self.values, self.pattern, pattern)
-        else:
-            values = _dense.checked_values(values, pattern)
-        self._resize_(pattern.nnzb)
-        self.values.copy_(values)
-        self.crow_indices.copy_(pattern.crow_indices)
-        self.col_indices.copy_(pattern.col_indices)
-        return self
 
     @classmethod
     def from_linear(
@@ -232,16 +133,7 @@ class Linear(nn.Module):
             True
         """
         weight, dense_bias = _dense.parts(linear)
-        _dense.check_source(tuple(weight.shape), blocksize, density, pattern)
-        if method not in ("magnitude", "random"):
-            raise ValueError(f'method must be "magnitude" or "random", got {method!r}')
-        if pattern is None:
-            assert density is not None
-            pattern = (
-                _drawn((weight.shape[0], weight.shape[1]), blocksize, density)
-                if method == "random"
-                else _dense.strongest(weight, blocksize, density, score)
-            )
+        pattern = _dense.chosen(weight, blocksize, density, pattern, method, score)
         layer = cls(
             weight.shape[1],
             weight.shape[0],
@@ -251,7 +143,9 @@ class Linear(nn.Module):
             device="meta",
             dtype=weight.dtype,
         )
-        layer._take(weight, dense_bias, pattern)
+        layer._take(weight, pattern)
+        if dense_bias is not None:
+            layer.bias = _copied(dense_bias)
         layer._layout = _dense.layout(linear)
         layer.train(linear.training)
         return layer
@@ -285,97 +179,6 @@ class Linear(nn.Module):
             f"density={density}, nnzb={self.nnzb}"
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        # A copy counts versions from elsewhere, so what was seen must not follow it.
-        return {name: value for name, value in self.__dict__.items() if name != "_seen"}
-
-    def _validated(self, crow: Tensor, col: Tensor) -> Pattern:
-        return Pattern((self.out_features, self.in_features), self.blocksize, crow, col)
-
-    def _take(self, weight: Tensor, bias: Tensor | None, pattern: Pattern) -> None:
-        """Fill a meta layer from a dense weight `[out, in]`."""
-        device = weight.device
-        self.values = nn.Parameter(_dense.kept(weight, pattern), requires_grad=weight.requires_grad)
-        self.crow_indices = pattern.crow_indices.to(device, copy=True)
-        self.col_indices = pattern.col_indices.to(device, copy=True)
-        if bias is not None:
-            self.bias = _copied(bias)
-
-    def _resize_(self, nnzb: int) -> None:
-        """Make room for another number of blocks; the parameter stays the same object."""
-        if nnzb == self.nnzb:
-            return
-        self.values.grad = None
-        # By way of another dtype: this makes autograd forget the shape it noted in graphs that
-        # are still alive (a kept loss), where a new shape alone does not.
-        dtype = self.values.dtype
-        other = torch.float32 if dtype == torch.float64 else torch.float64
-        self.values.data = self.values.data.new_empty(0, dtype=other)
-        self.values.data = self.values.data.new_empty(nnzb, *self.blocksize, dtype=dtype)
-        self.col_indices = self.col_indices.new_empty(nnzb)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Linear":
-        """Move as every module does, but keep the indices' type and content.
-
-        `module.type(torch.half)` would cast them and `to_empty` would leave rubbish in them,
-        which a kernel would then follow. Indices that leave the meta device store no block until
-        a checkpoint is loaded.
-        """
-        before = {name: self._buffers[name] for name in _INDICES}
-        super()._apply(fn, recurse)
-        for name, old in before.items():
-            new = self._buffers[name]
-            assert old is not None and new is not None
-            if new is not old and not new.is_meta:
-                kept = torch.zeros_like(new, dtype=old.dtype) if old.is_meta else old.to(new.device)
-                self._buffers[name] = kept
-        return self
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: Mapping[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        try:
-            self._resize_(_load.translate_(state_dict, prefix, self))
-        except (TypeError, ValueError) as refusal:
-            error_msgs.append(f'While loading "{prefix.rstrip(".") or "Linear"}": {refusal}')
-            return
-        super()._load_from_state_dict(
-            state_dict,
-            prefix,
-            local_metadata,
-            strict,
-            missing_keys,
-            unexpected_keys,
-            error_msgs,
-        )
-
-
-def _drawn(shape: tuple[int, int], blocksize: int | tuple[int, int], density: float) -> Pattern:
-    """A random pattern, seeded by torch's global generator."""
-    with torch.device("cpu"):  # also inside `with torch.device("meta")`
-        seed = int(torch.randint(2**31, ()))
-        return random_pattern(*shape, blocksize=blocksize, density=density, seed=seed)
-
 
 def _copied(bias: Tensor) -> nn.Parameter:
     return nn.Parameter(bias.detach().clone(), requires_grad=bias.requires_grad)
-
-
-def _moved(values: Tensor, old: Pattern, new: Pattern) -> Tensor:
-    """Blocks of `new`: those also in `old` with their values, the others zero."""
-    width = old.grid[1]
-    had = old.row_indices.long() * width + old.col_indices
-    want = new.row_indices.long() * width + new.col_indices
-    if not len(had):
-        return values.new_zeros(new.nnzb, *new.blocksize)
-    at = torch.searchsorted(had, want).clamp(max=len(had) - 1)
-    out = values[at]
-    out[had[at] != want] = 0
-    return out

@@ -9,12 +9,12 @@ from torch import Tensor
 from sparsetile.matrix import Pattern, gather_blocks
 
 if TYPE_CHECKING:
-    from sparsetile.nn._linear import Linear
+    from sparsetile.nn._block_sparse import BlockSparse
 
 _OWN = ("values", "crow_indices", "col_indices")
 
 
-def translate_(state: dict[str, Any], prefix: str, layer: "Linear") -> int:
+def translate_(state: dict[str, Any], prefix: str, layer: "BlockSparse") -> int:
     """Rewrite the entries of one layer so that they can be copied in, or refuse them all.
 
     Args:
@@ -39,7 +39,7 @@ def translate_(state: dict[str, Any], prefix: str, layer: "Linear") -> int:
     return layer.nnzb
 
 
-def _check_own(state: dict[str, Any], prefix: str, layer: "Linear", own: list[str]) -> int:
+def _check_own(state: dict[str, Any], prefix: str, layer: "BlockSparse", own: list[str]) -> int:
     if len(own) < len(_OWN):
         missing = ", ".join(name for name in _OWN if name not in own)
         raise ValueError(
@@ -56,7 +56,7 @@ def _check_own(state: dict[str, Any], prefix: str, layer: "Linear", own: list[st
             f"{layer.blocksize}; build the layer with the checkpoint's blocksize"
         )
     try:
-        pattern = Pattern((layer.out_features, layer.in_features), layer.blocksize, crow, col)
+        pattern = Pattern(layer.shape, layer.blocksize, crow, col)
     except (TypeError, ValueError) as fault:
         raise ValueError(f"the checkpoint's pattern is not valid: {fault}") from fault
     if pattern.nnzb != len(values):
@@ -68,11 +68,10 @@ def _check_own(state: dict[str, Any], prefix: str, layer: "Linear", own: list[st
     return pattern.nnzb
 
 
-def _cut(state: dict[str, Any], prefix: str, layer: "Linear") -> None:
+def _cut(state: dict[str, Any], prefix: str, layer: "BlockSparse") -> None:
     """Turn a dense weight into values at the layer's pattern, and say what that loses."""
     weight = _floating(state, prefix, "weight")
-    shape = (layer.out_features, layer.in_features)
-    stored = shape if layer._layout == "linear" else shape[::-1]
+    stored = layer.shape if layer._layout == "linear" else layer.shape[::-1]
     if tuple(weight.shape) != stored:
         raise ValueError(
             f"the checkpoint's dense weight must have shape {list(stored)}, "
@@ -97,12 +96,13 @@ def _cut(state: dict[str, Any], prefix: str, layer: "Linear") -> None:
         state[prefix + name] = getattr(layer, name).clone()
 
 
-def _check_bias(state: dict[str, Any], prefix: str, layer: "Linear") -> None:
-    if layer.bias is None or prefix + "bias" not in state:
+def _check_bias(state: dict[str, Any], prefix: str, layer: "BlockSparse") -> None:
+    own = layer._parameters.get("bias")
+    if own is None or prefix + "bias" not in state:
         return
     bias = _floating(state, prefix, "bias")
-    if bias.shape != layer.bias.shape:
-        raise ValueError(f"bias must have shape {list(layer.bias.shape)}, got {list(bias.shape)}")
+    if bias.shape != own.shape:
+        raise ValueError(f"bias must have shape {list(own.shape)}, got {list(bias.shape)}")
 
 
 def _floating(state: dict[str, Any], prefix: str, name: str) -> Tensor:

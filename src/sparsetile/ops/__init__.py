@@ -2,12 +2,13 @@
 
 from sparsetile.matrix import register_product
 from sparsetile.ops._dispatch import backend, backends, last_kernel
-from sparsetile.ops._linear import linear, linear_from_indices
+from sparsetile.ops._linear import Activation, linear, linear_from_indices
 from sparsetile.ops._sddmm import sddmm
 from sparsetile.ops._spmm import spmm
 from sparsetile.ops._tap import watch
 
 __all__ = [
+    "Activation",
     "backend",
     "backends",
     "last_kernel",
