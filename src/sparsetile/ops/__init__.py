@@ -5,6 +5,7 @@ from sparsetile.ops._dispatch import backend, backends, last_kernel
 from sparsetile.ops._linear import Activation, linear, linear_from_indices
 from sparsetile.ops._sddmm import sddmm
 from sparsetile.ops._spmm import spmm
+from sparsetile.ops._subset import linear_subset
 from sparsetile.ops._tap import watch
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "last_kernel",
     "linear",
     "linear_from_indices",
+    "linear_subset",
     "sddmm",
     "spmm",
     "watch",
