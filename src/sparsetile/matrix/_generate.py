@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sparsetile.matrix._balanced import balanced_places
 from sparsetile.matrix._check import (
     as_blocksize,
     as_density,
@@ -34,7 +35,8 @@ def random_pattern(
         blocksize: Side of a square block or `(r, c)`.
         density: Fraction of the blocks to store, in (0, 1].
         seed: Integer from 0 up.
-        balanced: Give every block row the same count (one more in some where it does not divide).
+        balanced: Give every block row the same count, and every block column (one more in some
+            where it does not divide).
         device: Where the index tensors shall live.
 
     Returns:
@@ -58,11 +60,9 @@ def random_pattern(
     # The raw stream of a bit generator is fixed by numpy's promise; its distributions are not.
     bits = np.random.PCG64(seed)
     if balanced:
-        counts = np.full(mb, count // max(mb, 1))
-        counts[_choose(bits, np.array([count % max(mb, 1)]), mb)] += 1
-        place = _choose(bits, counts, kb)
+        place = balanced_places(bits, count, mb, kb)
     else:
-        place = _choose(bits, np.array([count]), mb * kb)
+        place = _choose(bits, count, mb * kb)
     row, col = np.divmod(place, max(kb, 1))
     crow = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=mb))])
     return Pattern((m, k), (r, c), crow, col).to(device)
@@ -231,33 +231,26 @@ def pattern_of_blocks(
     return Pattern(shape, blocksize, crow, kept.nonzero()[:, 1])
 
 
-def _choose(bits: np.random.PCG64, counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Choose `counts[g]` of `size` places in each row g, every choice being equally likely.
-
-    Returns:
-        The places g · size + i, ascending.
-    """
-    if len(counts) and counts.min() > size // 2:
+def _choose(bits: np.random.PCG64, count: int, size: int) -> NDArray[np.int64]:
+    """Choose `count` of `size` places, every choice being equally likely; ascending."""
+    if count > size // 2:
         # Few stay free: choose those instead.
-        taken = np.ones(len(counts) * size, dtype=np.bool_)
-        taken[_choose(bits, size - counts, size)] = False
+        taken = np.ones(size, dtype=np.bool_)
+        taken[_choose(bits, size - count, size)] = False
         return np.flatnonzero(taken)
-    cells = len(counts) * size
     # Marks in the whole grid are quickest, but a huge grid with few blocks has no room for them.
-    marked = np.zeros(cells if cells <= 64 * int(counts.sum()) else 0, dtype=np.bool_)
+    marked = np.zeros(size if size <= 64 * count else 0, dtype=np.bool_)
     places = np.zeros(0, dtype=np.int64)
-    missing = counts.astype(np.int64)
+    missing = count
     # Draw what is missing, keep it, count again: places drawn twice are drawn anew.
-    while missing.any():
-        rows = np.repeat(np.arange(len(counts)), missing)
-        drawn = rows * size + (bits.random_raw(len(rows)) % np.uint64(size)).astype(np.int64)
+    while missing:
+        drawn = (bits.random_raw(missing) % np.uint64(size)).astype(np.int64)
         if len(marked):
             marked[drawn] = True
-            kept = np.array([np.count_nonzero(row) for row in marked.reshape(-1, size)])
+            missing = count - int(np.count_nonzero(marked))
         else:
             places = np.union1d(places, drawn)
-            kept = np.bincount(places // size, minlength=len(counts))
-        missing = counts - kept
+            missing = count - len(places)
     return np.flatnonzero(marked) if len(marked) else places
 
 
