@@ -11,8 +11,6 @@ from sparsetile.matrix import Pattern
 from sparsetile.nn import _dense, _load
 from sparsetile.nn._weight import Weight
 
-_INDICES = ("crow_indices", "col_indices")
-
 
 class BlockSparse(nn.Module):
     """A module that owns one block-sparse weight: what trainers look for in a model.
@@ -45,6 +43,8 @@ class BlockSparse(nn.Module):
     _seen: tuple[Tensor, int, Tensor, int, Pattern] | None = None
     # How a dense checkpoint lays out the weight: [m, k], or GPT-2's [k, m].
     _layout: Literal["linear", "conv1d"] = "linear"
+    # Buffers that index: None where a subclass has none now.
+    _index_buffers: tuple[str, ...] = ("crow_indices", "col_indices")
 
     def __init__(self, pattern: Pattern, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
@@ -166,6 +166,10 @@ class BlockSparse(nn.Module):
         self.values.data = self.values.data.new_empty(nnzb, *self.blocksize, dtype=dtype)
         self.col_indices = self.col_indices.new_empty(nnzb)
 
+    def _make_room_(self, state: dict[str, Any], prefix: str) -> None:
+        """Make the entries of a checkpoint and the tensors they go to fit, or change nothing."""
+        self._resize_(_load.translate_(state, prefix, self))
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "BlockSparse":
         """Move as every module does, but keep the indices' type and content.
 
@@ -173,12 +177,11 @@ class BlockSparse(nn.Module):
         which a kernel would then follow. Indices that leave the meta device store no block until
         a checkpoint is loaded.
         """
-        before = {name: self._buffers[name] for name in _INDICES}
+        before = {name: self._buffers[name] for name in self._index_buffers}
         super()._apply(fn, recurse)
         for name, old in before.items():
             new = self._buffers[name]
-            assert old is not None and new is not None
-            if new is not old and not new.is_meta:
+            if old is not None and new is not None and new is not old and not new.is_meta:
                 kept = torch.zeros_like(new, dtype=old.dtype) if old.is_meta else old.to(new.device)
                 self._buffers[name] = kept
         return self
@@ -194,7 +197,7 @@ class BlockSparse(nn.Module):
         error_msgs: list[str],
     ) -> None:
         try:
-            self._resize_(_load.translate_(state_dict, prefix, self))
+            self._make_room_(state_dict, prefix)
         except (TypeError, ValueError) as refusal:
             name = prefix.rstrip(".") or type(self).__name__
             error_msgs.append(f'While loading "{name}": {refusal}')

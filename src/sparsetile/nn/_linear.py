@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from sparsetile import ops
 from sparsetile.matrix import Pattern, scatter_blocks
 from sparsetile.nn import _check, _dense, _init
-from sparsetile.nn._block_sparse import BlockSparse
+from sparsetile.nn._forward_set import ForwardSet
 
 
-class Linear(BlockSparse):
+class Linear(ForwardSet):
     """Applies `y = x Wᵀ + b` with a block-sparse `W`, called as `torch.nn.Linear` is.
 
     `values` is an ordinary parameter of shape `[nnzb, r, c]`: any optimizer, clipper or
@@ -84,12 +84,22 @@ class Linear(BlockSparse):
         self, x: Float[Tensor, "*batch k"], *, activation: ops.Activation | None = None
     ) -> Float[Tensor, "*batch m"]:
         """Multiply: `x[..., in_features]` to `[..., out_features]`, with an activation if named."""
-        return ops.linear_from_indices(
+        crow, col, blocks = self.crow_indices, self.col_indices, self.forward_blocks
+        if blocks is None:
+            return ops.linear_from_indices(
+                x, self.values, crow, col, self.shape, self.bias, activation=activation
+            )
+        its_crow, its_col = self._forward_crow, self._forward_col
+        assert its_crow is not None and its_col is not None
+        return ops.linear_subset(
             x,
             self.values,
-            self.crow_indices,
-            self.col_indices,
-            (self.out_features, self.in_features),
+            crow,
+            col,
+            blocks,
+            its_crow,
+            its_col,
+            self.shape,
             self.bias,
             activation=activation,
         )
@@ -154,15 +164,16 @@ class Linear(BlockSparse):
         """Make the dense layer of the same function.
 
         Returns:
-            A `torch.nn.Linear` with copies of the values, zero elsewhere, and of the bias; all of
-            the bias's dtype, which dense layers need.
+            A `torch.nn.Linear` with copies of the values that the product uses, zero elsewhere,
+            and of the bias; all of the bias's dtype, which dense layers need.
 
         Examples:
             >>> Linear(64, 32, density=0.5).to_linear()
             Linear(in_features=64, out_features=32, bias=True)
         """
         dense = nn.Linear(self.in_features, self.out_features, bias=False, device="meta")
-        full = scatter_blocks(self.values.detach(), self.pattern)
+        weight = self.weight
+        full = scatter_blocks(weight.values.detach(), weight.pattern)
         full = full if self.bias is None else full.to(self.bias.dtype)
         dense.weight = nn.Parameter(full, requires_grad=self.values.requires_grad)
         if self.bias is not None:
@@ -173,10 +184,11 @@ class Linear(BlockSparse):
         """Describe the layer for its one-line repr."""
         r, c = self.blocksize
         density = "?" if self.crow_indices.is_meta else f"{self.density:.2f}"
+        used = "" if self.forward_blocks is None else f", forward_nnzb={len(self.forward_blocks)}"
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}, blocksize={r if r == c else (r, c)}, "
-            f"density={density}, nnzb={self.nnzb}"
+            f"density={density}, nnzb={self.nnzb}{used}"
         )
 
 

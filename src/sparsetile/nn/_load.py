@@ -39,6 +39,36 @@ def translate_(state: dict[str, Any], prefix: str, layer: "BlockSparse") -> int:
     return layer.nnzb
 
 
+def checked_forward(state: dict[str, Any], prefix: str) -> Tensor | None:
+    """Check the forward set of one layer in a checkpoint, and make it int32 there.
+
+    Args:
+        state: The checkpoint.
+        prefix: What the names of this layer's entries begin with.
+
+    Returns:
+        The blocks that the product is to use; None if the checkpoint names none.
+
+    Raises:
+        TypeError: If the entry is no tensor of integers.
+        ValueError: If it does not list stored blocks, ascending.
+    """
+    if prefix + "forward_blocks" not in state:
+        return None
+    used = _tensor(state, prefix, "forward_blocks")
+    if used.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"forward_blocks must be int32, got {used.dtype}")
+    stored = len(_floating(state, prefix, "values")) if prefix + "values" in state else 0
+    bounds = torch.tensor([-1, stored], device=used.device)
+    if used.ndim != 1 or not bool((torch.cat((bounds[:1], used, bounds[1:])).diff() > 0).all()):
+        raise ValueError(
+            f"forward_blocks must list some of the {stored} stored blocks of the checkpoint, "
+            "ascending; save and load it together with values"
+        )
+    state[prefix + "forward_blocks"] = used.int()
+    return used.int()
+
+
 def _check_own(state: dict[str, Any], prefix: str, layer: "BlockSparse", own: list[str]) -> int:
     if len(own) < len(_OWN):
         missing = ", ".join(name for name in _OWN if name not in own)
