@@ -15,6 +15,7 @@ from sparsetile.train import (
     Evenly,
     Every,
     Method,
+    Room,
     Static,
     block_l1,
     sparse_lr,
@@ -80,7 +81,7 @@ def composed(**choices):
 
 
 def grown(taken, count):
-    return uniform(layer(), taken, count, torch.Generator())
+    return uniform(Room(layer(), taken), count)
 
 
 def shared_values():
@@ -127,9 +128,9 @@ BAD = {
     "method_clock": (lambda: composed(clock=Every), r"clock must be an object with due\(step\)"),
     "method_amount": (lambda: composed(amount=0.3), "amount must be an object with count"),
     "method_seed": (lambda: composed(seed=-1), "seed must be 0 to"),
-    "block_l1_none": (lambda: block_l1(None), "layer must be a sparsetile.nn.Linear, got NoneType"),
-    "uniform_none": (lambda: uniform(None, torch.tensor([0]), 1, None), "layer must be a sparse"),
-    "uniform_taken": (lambda: grown([0], 1), "taken must be a vector of int64"),
+    "block_l1_none": (lambda: block_l1(None), "layer must be a sparse layer.*got NoneType"),
+    "uniform_none": (lambda: uniform(None, 1), "room must be a sparsetile.train.Room"),
+    "uniform_taken": (lambda: grown([0], 1), "room.taken must be a vector of int64"),
     "uniform_count": (lambda: grown(torch.arange(12), 5), "count must be 0 to 4, got 5"),
     "no_model": (lambda: method().attach([layer()], sgd(layer())), "model must be a torch.nn.Mod"),
     "no_optimizer": (lambda: method().attach(layer(), 0.1), "optimizer must be a torch optimizer"),
@@ -155,9 +156,9 @@ BAD = {
     "foreign_state": (foreign_state, "optimizer must keep its state by parameter, got SGD"),
     "shared_values": (shared_values, "share their values but not their indices"),
     "state_no_mapping": (lambda: attached().load_state_dict([1]), "state must be what state_dict"),
-    "state_empty": (lambda: attached().load_state_dict({}), "state lacks ever, generator"),
+    "state_empty": (lambda: attached().load_state_dict({}), "state lacks at_start, born, ever"),
     "state_lacks_history": (lambda: loaded(history=None), "state lacks history"),
-    "state_version": (lambda: loaded(version=1), "state must be of version 2, got 1"),
+    "state_version": (lambda: loaded(version=1), "state must be of version 3, got 1"),
     "lr_negative": (lambda: sparse_lr(-1.0, 0.5), "dense_lr must be finite and 0 or more"),
     "lr_nan": (lambda: sparse_lr(math.nan, 0.5), "dense_lr must be finite and 0 or more"),
     "lr_text": (lambda: sparse_lr("1", 0.5), "dense_lr must be a number"),

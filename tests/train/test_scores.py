@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparsetile.nn import Linear
-from sparsetile.train import block_l1, uniform
+from sparsetile.train import Room, block_l1, uniform
 
 
 @pytest.mark.parametrize("blocksize", [1, 4, (2, 8)], ids=str)
@@ -39,7 +39,7 @@ def test_uniform_chooses_different_free_positions(rows, columns, data):
     layer = Linear(columns, rows, blocksize=1, density=1.0)
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 99)))
     listed = torch.tensor(sorted(taken), dtype=torch.int64)
-    chosen = uniform(layer, listed, count, generator).tolist()
+    chosen = uniform(Room(layer, listed, generator), count).tolist()
     assert len(set(chosen)) == len(chosen) == count
     assert not set(chosen) & taken
     assert chosen == sorted(chosen)
@@ -52,7 +52,7 @@ def test_uniform_gives_every_free_position_the_same_chance(count):
     taken = torch.tensor([0, 4, 8])
     hits = torch.zeros(9)
     for _ in range(3000):
-        hits[uniform(layer, taken, count, generator)] += 1
+        hits[uniform(Room(layer, taken, generator), count)] += 1
     expected = 3000 * count / 6
     free = [1, 2, 3, 5, 6, 7]
     # Five standard deviations of a binomial count.
@@ -62,5 +62,5 @@ def test_uniform_gives_every_free_position_the_same_chance(count):
 def test_uniform_fills_every_free_position():
     layer = Linear(4, 4, blocksize=1, density=1.0)
     taken = torch.tensor([0, 3, 9])
-    chosen = uniform(layer, taken, 13, torch.Generator().manual_seed(0)).tolist()
+    chosen = uniform(Room(layer, taken), 13).tolist()
     assert chosen == [i for i in range(16) if i not in (0, 3, 9)]

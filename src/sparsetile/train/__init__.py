@@ -1,26 +1,70 @@
 """Training with sparse weights whose pattern stays or moves."""
 
+from sparsetile.train._budget import ByMeanMomentum, Change, Cubic, Keep, Overshoot, Stock
+from sparsetile.train._constraint import EqualRows
 from sparsetile.train._dynsparse import DynSparse
+from sparsetile.train._flops import FlopCount, count_flops, transformer_flops
+from sparsetile.train._gmp import GMP
+from sparsetile.train._grow import uniform
+from sparsetile.train._grow_gradient import ByGradient, ByMomentum
+from sparsetile.train._itop import ITOP
 from sparsetile.train._lr import sparse_lr
+from sparsetile.train._mest import MEST
 from sparsetile.train._method import Method
-from sparsetile.train._schedule import Constant, Cosine, Evenly, Every, Never
-from sparsetile.train._scores import block_l1, uniform
+from sparsetile.train._records import Coverage, Update
+from sparsetile.train._rigl import RigL
+from sparsetile.train._room import Room
+from sparsetile.train._schedule import Constant, Cosine, Evenly, Every, Never, Stepped, Within
+from sparsetile.train._scores import MagnitudeAndGradient, block_l1, block_l2, block_max, signed
+from sparsetile.train._set import SET
+from sparsetile.train._snfs import SNFS
+from sparsetile.train._srigl import SRigL
 from sparsetile.train._static import Static
-from sparsetile.train._trainer import Coverage, Trainer, Update
+from sparsetile.train._trainer import Trainer
+from sparsetile.train._young import AsPublished, OwnStepCount, Ramp
 
 __all__ = [
+    "GMP",
+    "ITOP",
+    "MEST",
+    "SET",
+    "SNFS",
+    "AsPublished",
+    "ByGradient",
+    "ByMeanMomentum",
+    "ByMomentum",
+    "Change",
     "Constant",
     "Cosine",
     "Coverage",
+    "Cubic",
     "DynSparse",
+    "EqualRows",
     "Evenly",
     "Every",
+    "FlopCount",
+    "Keep",
+    "MagnitudeAndGradient",
     "Method",
     "Never",
+    "Overshoot",
+    "OwnStepCount",
+    "Ramp",
+    "RigL",
+    "Room",
+    "SRigL",
     "Static",
+    "Stepped",
+    "Stock",
     "Trainer",
     "Update",
+    "Within",
     "block_l1",
+    "block_l2",
+    "block_max",
+    "count_flops",
+    "signed",
     "sparse_lr",
+    "transformer_flops",
     "uniform",
 ]

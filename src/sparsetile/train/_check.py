@@ -3,7 +3,7 @@
 import numbers
 from typing import Any
 
-from sparsetile.nn import Linear
+from sparsetile.nn import BlockSparse
 
 
 def checked_int(name: str, value: Any, *, least: int, most: int | None = None) -> int:
@@ -43,5 +43,23 @@ def check_layer(layer: Any) -> None:
     Raises:
         TypeError: If it is none.
     """
-    if not isinstance(layer, Linear):
-        raise TypeError(f"layer must be a sparsetile.nn.Linear, got {type(layer).__name__}")
+    if not isinstance(layer, BlockSparse):
+        raise TypeError(
+            f"layer must be a sparse layer such as sparsetile.nn.Linear, got {type(layer).__name__}"
+        )
+
+
+def last_step(total_steps: Any, share: Any, *, name: str = "stop", least: int = 1) -> int:
+    """Find the step at which a share of a run is over.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range, or the share is less than `least` steps.
+    """
+    total_steps = checked_int("total_steps", total_steps, least=1)
+    step = round(checked_share(name, share) * total_steps)
+    if step < least:
+        raise ValueError(
+            f"{name}={share} is not one step of total_steps={total_steps}; give a larger share"
+        )
+    return step

@@ -5,9 +5,11 @@ Pre-Training of BERT" (2021).
 """
 
 from sparsetile.train._check import checked_int, checked_share
+from sparsetile.train._grow import uniform
 from sparsetile.train._method import Method
 from sparsetile.train._schedule import Cosine, Evenly, Every
-from sparsetile.train._scores import block_l1, uniform
+from sparsetile.train._scores import Drop, block_l1
+from sparsetile.train._young import AsPublished, Young
 
 
 class DynSparse(Method):
@@ -23,6 +25,8 @@ class DynSparse(Method):
             found 80 best for blocks of 16×16 and 160 for 1×1, whatever the length.
         every: Update every so many steps instead.
         prune_ratio: Share of the stored blocks to move at first, in [0, 1].
+        drop: Score of the stored blocks; the paper found the sum of magnitudes best.
+        young: How new blocks take their first steps.
         seed: Seed of the random regrowth.
 
     Raises:
@@ -44,6 +48,8 @@ class DynSparse(Method):
         updates: int | None = None,
         every: int | None = None,
         prune_ratio: float = 0.5,
+        drop: Drop = block_l1,
+        young: Young | None = None,
         seed: int = 0,
     ) -> None:
         total_steps = checked_int("total_steps", total_steps, least=1)
@@ -61,9 +67,10 @@ class DynSparse(Method):
                 )
             clock = Evenly(pieces, total_steps)
         super().__init__(
-            drop=block_l1,
+            drop=drop,
             grow=uniform,
             clock=clock,
             amount=Cosine(checked_share("prune_ratio", prune_ratio), total_steps),
+            young=AsPublished() if young is None else young,
             seed=checked_int("seed", seed, least=0, most=2**63 - 1),
         )

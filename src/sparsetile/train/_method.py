@@ -1,27 +1,45 @@
-"""A method of sparse training: what to drop, where to grow, when, and how much."""
+"""A method of sparse training: what to drop, where to grow, when, how much, in which layers."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
-from torch import nn
+from jaxtyping import Int64
+from torch import Tensor, nn
 
+from sparsetile.nn import BlockSparse
+from sparsetile.train._budget import Budget, Keep
 from sparsetile.train._check import checked_int
+from sparsetile.train._constraint import Constraint
+from sparsetile.train._grow import Grow
 from sparsetile.train._schedule import Amount, Clock
-from sparsetile.train._scores import Drop, Grow
+from sparsetile.train._scores import Drop
 from sparsetile.train._trainer import Trainer
+from sparsetile.train._young import AsPublished, Young
+
+_KINDS = (
+    ("drop", Drop, "a function such as block_l1"),
+    ("grow", Grow, "a function such as uniform"),
+    ("clock", Clock, "an object with due(step) such as Every(100, total_steps=1000)"),
+    ("amount", Amount, "an object with count(step, nnzb) such as Constant(0.3)"),
+    ("budget", Budget, "an object with changes(step, stocks) such as Keep()"),
+    ("constraint", Constraint, "an object such as EqualRows(), or None"),
+    ("young", Young, "an object with steps and factors(…) such as AsPublished()"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """Four independent choices and a seed; the published methods are presets of it.
-
-    Every update moves blocks within a layer, so each layer keeps its number of blocks.
+    """Independent choices and a seed; the published methods are presets of it.
 
     Attributes:
         drop: Scores stored blocks; the lowest are dropped.
         grow: Chooses where new blocks come.
         clock: After which steps to update.
         amount: How many blocks to move.
+        budget: How many blocks each layer has.
+        constraint: What a pattern must look like; nothing special for None.
+        young: How new blocks take their first steps.
         seed: Seed of what is random; equal seeds choose alike in every process.
 
     Raises:
@@ -40,16 +58,16 @@ class Method:
     grow: Grow
     clock: Clock
     amount: Amount
+    budget: Budget = field(default_factory=Keep)
+    constraint: Constraint | None = None
+    young: Young = field(default_factory=AsPublished)
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, kind, wanted in (
-            ("drop", Drop, "a function such as block_l1"),
-            ("grow", Grow, "a function such as uniform"),
-            ("clock", Clock, "an object with due(step) such as Every(100, total_steps=1000)"),
-            ("amount", Amount, "an object with count(step, nnzb) such as Constant(0.3)"),
-        ):
+        for name, kind, wanted in _KINDS:
             given = getattr(self, name)
+            if name == "constraint" and given is None:
+                continue
             if isinstance(given, type) or not isinstance(given, kind):
                 raise TypeError(f"{name} must be {wanted}, got {given!r}")
         checked_int("seed", self.seed, least=0, most=2**63 - 1)
@@ -71,3 +89,27 @@ class Method:
                 to a layer already.
         """
         return Trainer(self, model, optimizer)
+
+    def before_step(
+        self, layers: Mapping[str, BlockSparse], optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Change gradients before the optimizer's step; nothing here, for methods to override.
+
+        Args:
+            layers: The layers that are trained now.
+            optimizer: The optimizer, about to step.
+        """
+
+    def after_update(
+        self,
+        layers: Mapping[str, BlockSparse],
+        new: Mapping[str, Int64[Tensor, " grown"]],
+        generator: torch.Generator,
+    ) -> None:
+        """Finish an update; nothing here, for methods to override.
+
+        Args:
+            layers: The layers that were updated, or all of them at the start.
+            new: Which of the blocks of each layer are new; none at the start.
+            generator: Where to take random numbers from.
+        """

@@ -1,7 +1,7 @@
 """The optimizer's memory of each stored block."""
 
 import numbers
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -51,22 +51,25 @@ def check_room(optimizer: torch.optim.Optimizer, values: Tensor, name: str) -> N
 
 def per_block_state(
     optimizer: torch.optim.Optimizer, values: Tensor, name: str
-) -> Iterator[Tensor]:
-    """Find the state tensors that hold one entry for each stored value.
+) -> Iterator[tuple[str, Tensor]]:
+    """Find the state tensors that hold something for each stored block.
 
     Args:
         optimizer: Any optimizer.
-        values: The parameter of a sparse layer.
+        values: The parameter of a sparse layer, `[nnzb, r, c]`.
         name: What to call the parameter in errors.
 
     Yields:
-        Each tensor of the parameter's shape: momentum, first and second moments and the like.
+        Name and tensor of each that has the parameter's shape (momentum, first and second moments
+        and the like), or of that shape with rows or columns of blocks summed up (Adafactor).
         Numbers (such as a step counter) belong to the whole parameter and are left out.
 
     Raises:
         ValueError: If a tensor has another shape or an entry is no tensor, so that nobody can say
             what of it belongs to which block.
     """
+    n, r, c = values.shape
+    shapes = {(n, *rest) for rest in ((r, c), (r, 1), (1, c), (1, 1), (r,), (c,), (1,), ())}
     for key, state in optimizer.state.get(values, {}).items():
         if state is None or isinstance(state, numbers.Number | str):
             continue
@@ -76,11 +79,40 @@ def per_block_state(
                 f"for layer {name!r}; moving blocks needs tensors of the values' shape or single "
                 "numbers: use another optimizer or Static()"
             )
-        if state.shape == values.shape:
-            yield state
+        if tuple(state.shape) in shapes and state.ndim:
+            yield key, state
         elif state.numel() != 1:
             raise ValueError(
                 f"{type(optimizer).__name__} keeps state {key!r} of shape {list(state.shape)} for "
                 f"layer {name!r}, whose values have shape {list(values.shape)}; moving needs "
-                "state of the values' shape or single numbers: use another optimizer or Static()"
+                "state of the values' shape, of sums over rows or columns of blocks, or single "
+                "numbers: use another optimizer or Static()"
             )
+
+
+def replace_state(
+    optimizer: torch.optim.Optimizer, values: Tensor, key: str
+) -> Callable[[Tensor], None]:
+    """Make a function that puts another tensor in the place of one of the optimizer's."""
+
+    def replace(tensor: Tensor) -> None:
+        optimizer.state[values][key] = tensor
+
+    return replace
+
+
+def momentum_of(optimizer: torch.optim.Optimizer, values: Tensor) -> Tensor | None:
+    """Find the smoothed gradient that an optimizer keeps of a parameter.
+
+    Args:
+        optimizer: Any optimizer.
+        values: The parameter.
+
+    Returns:
+        Adam's first moment or SGD's momentum; None where there is neither.
+    """
+    state = optimizer.state.get(values, {})
+    for key in ("exp_avg", "momentum_buffer"):
+        if isinstance(found := state.get(key), Tensor) and found.shape == values.shape:
+            return found
+    return None

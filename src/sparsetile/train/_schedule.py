@@ -125,3 +125,53 @@ class Constant:
     def count(self, step: int, nnzb: int) -> int:
         """Blocks to move after step `step`."""
         return math.ceil(self.ratio * nnzb)
+
+
+@dataclass(frozen=True)
+class Within:
+    """An update every so many steps after `start`, and one at `stop`.
+
+    Examples:
+        >>> [step for step in range(1, 20) if Within(3, start=5, stop=12).due(step)]
+        [8, 11, 12]
+    """
+
+    steps: int
+    start: int
+    stop: int
+
+    def __post_init__(self) -> None:
+        checked_int("steps", self.steps, least=1)
+        checked_int("start", self.start, least=0)
+        checked_int("stop", self.stop, least=self.start + 1)
+
+    def due(self, step: int) -> bool:
+        """Whether an update follows step `step`."""
+        inside = self.start < step < self.stop
+        return step == self.stop or (inside and (step - self.start) % self.steps == 0)
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """A share of the stored blocks that is another in each of equal parts of the run.
+
+    Examples:
+        >>> amount = Stepped((0.02, 0.01, 0.0), total_steps=300)
+        >>> [amount.count(step, nnzb=1000) for step in (100, 101, 300)]
+        [20, 10, 0]
+    """
+
+    ratios: tuple[float, ...]
+    total_steps: int
+
+    def __post_init__(self) -> None:
+        if not self.ratios:
+            raise ValueError("ratios must have one share for each part of the run, got none")
+        for ratio in self.ratios:
+            checked_share("ratios", ratio)
+        checked_int("total_steps", self.total_steps, least=1)
+
+    def count(self, step: int, nnzb: int) -> int:
+        """Blocks to move after step `step`."""
+        part = (step - 1) * len(self.ratios) // self.total_steps
+        return math.ceil(self.ratios[min(part, len(self.ratios) - 1)] * nnzb)

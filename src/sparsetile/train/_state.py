@@ -8,9 +8,21 @@ from torch import Tensor
 
 from sparsetile.train._bits import no_bits
 from sparsetile.train._check import checked_int
+from sparsetile.train._records import Update
 
-VERSION = 2
-_KEYS = ("version", "step_count", "generator", "history", "positions", "ever")
+VERSION = 3
+_KEYS = (
+    "version",
+    "step_count",
+    "generator",
+    "history",
+    "positions",
+    "at_start",
+    "ever",
+    "born",
+    "memory",
+)
+_COUNTS = ("moved", "dropped", "wasted", "blocks")
 
 
 def check_state(state: Any, positions: Mapping[str, int]) -> None:
@@ -38,14 +50,30 @@ def check_state(state: Any, positions: Mapping[str, int]) -> None:
     _check_generator(state["generator"])
     _check_history(state["history"], steps)
     _check_layers(_mapping("state['positions']", state["positions"]), positions)
-    ever = _mapping("state['ever']", state["ever"])
-    if ever.keys() != positions.keys():
-        raise ValueError(
-            f"state['ever'] must have the layers of state['positions'], {sorted(positions)}, "
-            f"got {sorted(map(str, ever))}"
-        )
+    parts = {}
+    for key in ("at_start", "ever", "born", "memory"):
+        parts[key] = _mapping(f"state[{key!r}]", state[key])
+        if parts[key].keys() != positions.keys():
+            raise ValueError(
+                f"state[{key!r}] must have the layers of state['positions'], {sorted(positions)}, "
+                f"got {sorted(map(str, parts[key]))}"
+            )
     for name, size in positions.items():
-        _check_bits(f"state['ever'][{name!r}]", ever[name], size)
+        at_start = parts["at_start"][name]
+        checked_int(f"state['at_start'][{name!r}]", at_start, least=0, most=size)
+        _check_bits(f"state['ever'][{name!r}]", parts["ever"][name], size)
+        _check_born(f"state['born'][{name!r}]", parts["born"][name], size)
+        notes = f"state['memory'][{name!r}]"
+        for key, value in _mapping(notes, parts["memory"][name]).items():
+            if not isinstance(value, Tensor) or value.is_meta:
+                raise TypeError(
+                    f"{notes}[{key!r}] must be a tensor that holds data, got {_kind(value)}"
+                )
+
+
+def update_of(entry: Mapping[str, Any]) -> Update:
+    """Make the record of one update from its saved form."""
+    return Update(entry["step"], *(dict(entry[key]) for key in _COUNTS))
 
 
 def _check_layers(theirs: Mapping[Any, Any], ours: Mapping[str, int]) -> None:
@@ -77,13 +105,15 @@ def _check_history(value: Any, steps: int) -> None:
         raise TypeError(f"state['history'] must be a list of updates, got {_kind(value)}")
     for i, entry in enumerate(value):
         name = f"state['history'][{i}]"
-        if missing := {"step", "moved"} - _mapping(name, entry).keys():
-            raise ValueError(f"{name} must have step and moved, lacks {sorted(missing)}")
+        if missing := {"step", *_COUNTS} - _mapping(name, entry).keys():
+            wanted = ", ".join(("step", *_COUNTS))
+            raise ValueError(f"{name} must have {wanted}; it lacks {sorted(missing)}")
         checked_int(f"{name}['step']", entry["step"], least=1, most=steps)
-        for layer, count in _mapping(f"{name}['moved']", entry["moved"]).items():
-            if not isinstance(layer, str):
-                raise TypeError(f"{name}['moved'] must have layers' names, got {_kind(layer)}")
-            checked_int(f"{name}['moved'][{layer!r}]", count, least=0)
+        for key in _COUNTS:
+            for layer, count in _mapping(f"{name}[{key!r}]", entry[key]).items():
+                if not isinstance(layer, str):
+                    raise TypeError(f"{name}[{key!r}] must have layers' names, got {_kind(layer)}")
+                checked_int(f"{name}[{key!r}][{layer!r}]", count, least=0)
 
 
 def _check_bits(name: str, value: Any, size: int) -> None:
@@ -97,6 +127,16 @@ def _check_bits(name: str, value: Any, size: int) -> None:
         )
     if size % 8 and int(value[-1]) >> size % 8:
         raise ValueError(f"{name} marks positions beyond the {size} that there are")
+
+
+def _check_born(name: str, value: Any, size: int) -> None:
+    if not isinstance(value, Tensor) or value.dtype != torch.int32 or value.is_meta:
+        raise TypeError(f"{name} must be an int32 tensor that holds data, got {_kind(value)}")
+    if value.ndim != 1 or len(value) > size:
+        raise ValueError(
+            f"{name} must be a vector with one entry for each stored block, at most {size}, got "
+            f"shape {list(value.shape)}"
+        )
 
 
 def _mapping(name: str, value: Any) -> Mapping[Any, Any]:

@@ -1,8 +1,9 @@
 """Static sparse training: the pattern stays."""
 
+from sparsetile.train._grow import uniform
 from sparsetile.train._method import Method
 from sparsetile.train._schedule import Constant, Never
-from sparsetile.train._scores import block_l1, uniform
+from sparsetile.train._scores import block_l1
 
 
 class Static(Method):

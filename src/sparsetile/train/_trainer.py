@@ -3,59 +3,38 @@
 import gc
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from sparsetile.nn import Linear
+from sparsetile.nn import BlockSparse
 from sparsetile.train._bits import count_bits, no_bits, set_bits_
-from sparsetile.train._moments import check_optimizer, check_room, per_block_state
+from sparsetile.train._budget import Stock
+from sparsetile.train._infancy import Infancy
+from sparsetile.train._layers import check_same_pattern, same_layers, trained_layers
+from sparsetile.train._listening import Listening
+from sparsetile.train._moments import (
+    check_optimizer,
+    check_room,
+    momentum_of,
+    per_block_state,
+    replace_state,
+)
+from sparsetile.train._positions import positions
+from sparsetile.train._records import Coverage, Update
+from sparsetile.train._room import Room
 from sparsetile.train._schedule import Never
-from sparsetile.train._state import VERSION, check_state
-from sparsetile.train._update import move_blocks_, positions
+from sparsetile.train._state import VERSION, check_state, update_of
+from sparsetile.train._update import Move, apply_, choose
 
 if TYPE_CHECKING:
     from sparsetile.train._method import Method
 
 # The trainer that was attached last to each layer; two would move blocks behind each other's back.
-_TRAINERS: "weakref.WeakKeyDictionary[Linear, weakref.ref[Trainer]]" = weakref.WeakKeyDictionary()
-
-
-@dataclass(frozen=True)
-class Update:
-    """What one update did: after which step, and how many blocks moved in each layer.
-
-    Examples:
-        >>> Update(step=100, moved={"up": 30, "down": 20}).total
-        50
-    """
-
-    step: int
-    moved: Mapping[str, int]
-
-    @property
-    def total(self) -> int:
-        """Blocks moved in all layers."""
-        return sum(self.moved.values())
-
-
-@dataclass(frozen=True)
-class Coverage:
-    """Share of the block positions that have been stored at any time, by layer and on average.
-
-    Examples:
-        >>> Coverage({"up": 0.5, "down": 0.25}).mean
-        0.375
-    """
-
-    layers: Mapping[str, float]
-
-    @property
-    def mean(self) -> float:
-        """Average over the layers."""
-        return sum(self.layers.values()) / max(len(self.layers), 1)
+_TRAINERS: "weakref.WeakKeyDictionary[BlockSparse, weakref.ref[Trainer]]" = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class Trainer:
@@ -67,6 +46,7 @@ class Trainer:
         history: One `Update` for each update so far.
 
     Examples:
+        >>> from sparsetile.nn import Linear
         >>> from sparsetile.train import DynSparse
         >>> model = nn.Sequential(Linear(64, 64, density=0.25))
         >>> optimizer = torch.optim.Adam(model.parameters())
@@ -85,17 +65,25 @@ class Trainer:
         self, method: "Method", model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
         self.method = method
-        self.layers = _layers(model, optimizer)
+        self.layers = trained_layers(model, optimizer)
+        _refuse_second(self.layers)
         if self._moves:
             check_optimizer(optimizer)
         self.step_count = 0
         self.history: list[Update] = []
+        self._callbacks: list[Any] = []
+        self._copies: list[Mapping[str, BlockSparse]] = []
         self._generator = torch.Generator().manual_seed(method.seed)
         # Which positions were stored at any time, one bit each.
         self._positions = {name: _size(layer) for name, layer in self.layers.items()}
         self._ever = {name: no_bits(size) for name, size in self._positions.items()}
         self._mark()
-        self._room = {name: layer.nnzb for name, layer in self.layers.items()}
+        self._at_start = {name: layer.nnzb for name, layer in self.layers.items()}
+        self._room = dict(self._at_start)
+        # What growth scores and constraints note of a layer from one update to the next.
+        self._memory: dict[str, dict[str, Tensor]] = {name: {} for name in self.layers}
+        self._infancy = Infancy(method.young, self.layers)
+        self._listening = Listening(method)
         self._optimizer = weakref.ref(optimizer)
         self._hooks = (
             optimizer.register_step_pre_hook(self._before_step),
@@ -104,12 +92,56 @@ class Trainer:
         self._attached = True
         for layer in self.layers.values():
             _TRAINERS[layer] = weakref.ref(self)
+        self.method.after_update(self.layers, {}, self._generator)
+        self._listen()
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """The optimizer it follows; None once that is gone."""
+        return self._optimizer()
 
     def detach(self) -> None:
         """Stop following the optimizer; the patterns stay as they are."""
         self._attached = False
+        self._listening.end()
         for hook in self._hooks:
             hook.remove()
+
+    def add_callback(self, callback: Any) -> Any:
+        """Call an object's `on_step(trainer)` and `on_update(trainer, update)` from now on.
+
+        Args:
+            callback: Any object with one or both of these methods. `on_step` comes after every
+                optimizer step, before the update that may follow it, `on_update` after an update.
+
+        Returns:
+            The callback.
+
+        Raises:
+            TypeError: If it has neither method.
+        """
+        if not any(callable(getattr(callback, name, None)) for name in ("on_step", "on_update")):
+            raise TypeError(
+                f"callback must have a method on_step(trainer) or on_update(trainer, update), got "
+                f"{callback!r}; for a plain function f write a class with one of them"
+            )
+        self._callbacks.append(callback)
+        return callback
+
+    def follow(self, copy: nn.Module) -> None:
+        """Move the blocks of a copy along from now on: averaged weights, a teacher of itself.
+
+        In the copy survivors keep their values too, and new blocks begin at zero.
+
+        Args:
+            copy: A copy of the model with the same pattern, such as
+                `torch.optim.swa_utils.AveragedModel(model)`.
+
+        Raises:
+            TypeError: If it is no module.
+            ValueError: If a layer is missing, is the model's own, or has another pattern.
+        """
+        self._copies.append(same_layers(copy, self.layers))
 
     def coverage(self) -> Coverage:
         """Measure how much of each layer has been tried.
@@ -136,9 +168,18 @@ class Trainer:
             "version": VERSION,
             "step_count": self.step_count,
             "generator": self._generator.get_state(),
-            "history": [{"step": u.step, "moved": dict(u.moved)} for u in self.history],
+            "history": [
+                {**vars(u), **{k: dict(v) for k, v in vars(u).items() if k != "step"}}
+                for u in self.history
+            ],
             "positions": dict(self._positions),
+            "at_start": dict(self._at_start),
             "ever": {name: ever.clone() for name, ever in self._ever.items()},
+            "born": {name: born.clone() for name, born in self._infancy.born.items()},
+            "memory": {
+                name: {key: value.clone() for key, value in notes.items()}
+                for name, notes in self._memory.items()
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -158,9 +199,18 @@ class Trainer:
         check_state(state, self._positions)
         self.step_count = int(state["step_count"])
         self._generator.set_state(state["generator"].cpu())
-        self.history = [Update(entry["step"], dict(entry["moved"])) for entry in state["history"]]
+        self.history = [update_of(entry) for entry in state["history"]]
+        self._at_start = dict(state["at_start"])
         for name, ever in self._ever.items():
+            device = self.layers[name].values.device
             ever.copy_(state["ever"][name])
+            self._infancy.born[name] = state["born"][name].to(device, copy=True)
+            self._memory[name] = {
+                key: value.to(device, copy=True) for key, value in state["memory"][name].items()
+            }
+            self._room[name] = len(state["born"][name])
+        self._listening.end()
+        self._listen()
 
     @property
     def _moves(self) -> bool:
@@ -170,10 +220,19 @@ class Trainer:
     def _live(self) -> bool:
         return self._attached and self._optimizer() is not None
 
+    def _trained(self) -> dict[str, BlockSparse]:
+        """The layers that are not frozen now."""
+        return {name: layer for name, layer in self.layers.items() if layer.values.requires_grad}
+
     def _mark(self) -> None:
         """Note the positions that are stored now, however they came to be."""
         for name, layer in self.layers.items():
             set_bits_(self._ever[name], positions(layer).cpu())
+
+    def _listen(self) -> None:
+        """Collect gradients during the next step, if the growth score will ask for them."""
+        due = self.method.clock.due(self.step_count + 1)
+        self._listening.begin(self._trained(), self._memory, self.step_count, due)
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -183,75 +242,85 @@ class Trainer:
             if layer.nnzb != self._room[name] and layer.values.requires_grad:
                 check_room(optimizer, layer.values, name)
                 self._room[name] = layer.nnzb
+                self._infancy.forget(name, layer)
+        self.method.before_step(self._trained(), optimizer)
+        self._infancy.before_step(self.step_count + 1)
 
     def _after_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         self.step_count += 1
+        self._infancy.after_step(self.step_count, optimizer)
+        self._listening.observe(self._memory)
+        self._call("on_step")
         due = self.method.clock.due(self.step_count)
         # Also after the first step, so that an unfit optimizer is found before the run is long.
-        if not due and not (self._moves and self.step_count == 1):
-            return
-        layers = {name: layer for name, layer in self.layers.items() if layer.values.requires_grad}
-        states = {
-            name: list(per_block_state(optimizer, layer.values, name))
+        if due or (self._moves and self.step_count == 1):
+            layers = self._trained()
+            for name, layer in layers.items():
+                list(per_block_state(optimizer, layer.values, name))
+            if due:
+                self._update(optimizer, layers)
+        self._listen()
+
+    @torch.no_grad()
+    def _update(self, optimizer: torch.optim.Optimizer, layers: Mapping[str, BlockSparse]) -> None:
+        self._mark()
+        method, step = self.method, self.step_count
+        stocks = {
+            name: Stock(
+                layer,
+                method.drop(layer),
+                self._at_start[name],
+                method.amount.count(step, layer.nnzb),
+                momentum_of(optimizer, layer.values),
+            )
             for name, layer in layers.items()
         }
-        if not due:
-            return
-        self._mark()
-        moved = {}
+        changes = method.budget.changes(step, stocks)
+        before = self.history[-1].step if self.history else -1
+        moved, dropped, wasted, blocks, new = {}, {}, {}, {}, {}
         for name, layer in layers.items():
-            move = move_blocks_(
+            room = Room(
                 layer,
-                self.method.amount.count(self.step_count, layer.nnzb),
-                drop=self.method.drop,
-                grow=self.method.grow,
-                generator=self._generator,
-                state=states[name],
+                positions(layer),
+                self._generator,
+                self._listening.gradient(name),
+                self._memory[name],
             )
-            moved[name] = len(move.grown)
-        self.history.append(Update(self.step_count, moved))
+            move = choose(room, stocks[name].scores, changes[name], method.grow, method.constraint)
+            wasted[name] = int((self._infancy.born[name][move.leaves] == before).sum())
+            self._apply(name, layer, move, optimizer)
+            moved[name], dropped[name] = len(move.grown), int(move.leaves.sum())
+            blocks[name], new[name] = layer.nnzb, move.new
+        self._listening.end()
+        method.after_update(layers, new, self._generator)
+        self.history.append(Update(step, moved, dropped, wasted, blocks))
+        self._call("on_update", self.history[-1])
+
+    def _apply(
+        self, name: str, layer: BlockSparse, move: Move, optimizer: torch.optim.Optimizer
+    ) -> None:
+        twins = [copy[name] for copy in self._copies]
+        for twin in twins:
+            check_same_pattern(name, twin, layer)
+        others = [
+            (tensor, replace_state(optimizer, layer.values, key))
+            for key, tensor in per_block_state(optimizer, layer.values, name)
+        ]
+        apply_(move, layer, others)
+        for twin in twins:
+            apply_(move, twin, [])
+        self._infancy.move(name, move, self.step_count)
+        self._room[name] = layer.nnzb
+
+    def _call(self, event: str, *args: Any) -> None:
+        for callback in self._callbacks:
+            if function := getattr(callback, event, None):
+                function(self, *args)
 
 
-def _layers(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Linear]:
-    """The trained sparse layers of a model, by the names they have without wrappers."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TypeError(f"optimizer must be a torch optimizer, got {type(optimizer).__name__}")
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    layers: dict[str, Linear] = {}
-    owner: dict[int, str] = {}
-    for long_name, layer in model.named_modules():
-        if not isinstance(layer, Linear) or not layer.values.requires_grad:
-            continue
-        name = _bare(long_name)
-        if layer.values.is_meta:
-            raise ValueError(f"layer {name!r} is on the meta device; load its values first")
-        if id(layer.values) in owner:
-            raise ValueError(
-                f"layers {owner[id(layer.values)]!r} and {name!r} share their values but not their "
-                "indices, so blocks cannot move; use one module in both places"
-            )
-        if id(layer.values) not in held:
-            raise ValueError(
-                f"optimizer does not hold the values of layer {name!r}; build the optimizer after "
-                "sparsify_, freeze the layer, or attach to the part of the model it trains"
-            )
-        if name in layers:  # only where a model has both `x` and `module.x`
-            name = long_name
-        owner[id(layer.values)] = name
-        layers[name] = layer
-    if not layers:
-        raise ValueError(
-            "model has no trained sparse layer; call sparsify_(model, density=…, blocksize=…) first"
-        )
-    _refuse_second(layers)
-    return layers
-
-
-def _refuse_second(layers: dict[str, Linear]) -> None:
+def _refuse_second(layers: dict[str, BlockSparse]) -> None:
     if any(map(_follower, layers.values())):
         gc.collect()  # an optimizer that a scheduler has wrapped outlives its last name
     for name, layer in layers.items():
@@ -262,19 +331,14 @@ def _refuse_second(layers: dict[str, Linear]) -> None:
             )
 
 
-def _follower(layer: Linear) -> Trainer | None:
+def _follower(layer: BlockSparse) -> Trainer | None:
     """The trainer that moves a layer's blocks now."""
     entry = _TRAINERS.get(layer)
     trainer = entry() if entry else None
     return trainer if trainer and trainer._live else None
 
 
-def _bare(name: str) -> str:
-    """A module's name without what torch.compile and DistributedDataParallel put before it."""
-    return ".".join(part for part in name.split(".") if part != "_orig_mod").removeprefix("module.")
-
-
-def _size(layer: Linear) -> int:
+def _size(layer: BlockSparse) -> int:
     """Number of block positions of a layer."""
     rows, columns = layer.pattern.grid
     return rows * columns

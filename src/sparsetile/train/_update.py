@@ -1,105 +1,119 @@
-"""One update of one layer: drop blocks, grow as many, keep everything in order, in place."""
+"""One update of one layer: drop blocks, grow others, keep everything in order."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from sparsetile.nn import Linear
-from sparsetile.train._scores import Drop, Grow
+from sparsetile.nn import BlockSparse
+from sparsetile.train._budget import Change
+from sparsetile.train._constraint import Constraint, weakest
+from sparsetile.train._grow import Grow
+from sparsetile.train._positions import pattern_at
+from sparsetile.train._room import Room
 
 
 @dataclass(frozen=True)
 class Move:
-    """Where blocks went away and where new ones came, as positions `row * kb + column`."""
+    """Where blocks go away and where new ones come, as positions `row * kb + column`.
 
-    dropped: Int64[Tensor, " moved"]
-    grown: Int64[Tensor, " moved"]
-
-
-def positions(layer: Linear) -> Int64[Tensor, " nnzb"]:
-    """List where a layer stores blocks.
-
-    Args:
-        layer: A sparse layer.
-
-    Returns:
-        `row * kb + column` of every stored block, ascending.
-
-    Examples:
-        >>> positions(Linear(4, 4, blocksize=2, density=1.0))
-        tensor([0, 1, 2, 3])
+    Attributes:
+        leaves: Which of the stored blocks are dropped.
+        grown: Where new blocks come, ascending.
+        stored: All positions afterwards, ascending.
+        source: Which block each of them was; -1 for new ones.
     """
-    pattern = layer.pattern
-    return pattern.row_indices.long() * pattern.grid[1] + pattern.col_indices
+
+    leaves: Bool[Tensor, " before"]
+    grown: Int64[Tensor, " grown"]
+    stored: Int64[Tensor, " after"]
+    source: Int64[Tensor, " after"]
+
+    @property
+    def new(self) -> Int64[Tensor, " grown"]:
+        """Which of the blocks afterwards are new."""
+        return (self.source < 0).nonzero()[:, 0]
+
+    def carry(self, tensor: Float[Tensor, "before ..."]) -> Float[Tensor, "after ..."]:
+        """Bring what belongs to the blocks into the new order; zeros for new ones."""
+        moved = tensor.index_select(0, self.source.clamp(min=0))
+        return moved.index_fill_(0, self.new, 0)
 
 
 @torch.no_grad()
-def move_blocks_(
-    layer: Linear,
-    count: int,
-    *,
-    drop: Drop,
+def choose(
+    room: Room,
+    scores: Float[Tensor, " nnzb"],
+    change: Change,
     grow: Grow,
-    generator: torch.Generator,
-    state: Iterable[Tensor] = (),
+    constraint: Constraint | None = None,
 ) -> Move:
-    """Drop the weakest blocks of a layer and grow as many elsewhere.
+    """Choose the weakest blocks of a layer to drop and free positions to grow at.
 
-    Survivors keep their values, gradients and optimizer state bit for bit; new blocks have zeros
-    in all three. Nothing that survives or was dropped just now is grown. All tensors keep their
-    place, shape and canonical order, so compiled graphs and the optimizer go on with them.
+    Nothing that survives or was dropped just now is grown.
 
     Args:
-        layer: The layer to change.
-        count: How many blocks to move; fewer move when fewer positions are free.
-        drop: Scores the stored blocks; the lowest go, of equal ones the first.
+        room: The layer; its stored positions are taken.
+        scores: Strength of the stored blocks; of equal ones the first go.
+        change: How many blocks to drop and to grow.
         grow: Chooses the new positions.
-        generator: Where `grow` takes its random numbers from.
-        state: The optimizer's tensors of the shape of the layer's values.
+        constraint: What the pattern must look like; nothing special for None.
 
     Returns:
-        What was dropped and what was grown.
+        What to drop and what to grow; the layer is not changed.
 
     Examples:
-        >>> from sparsetile.train._scores import block_l1, uniform
+        >>> from sparsetile.nn import Linear
+        >>> from sparsetile.train import uniform
+        >>> from sparsetile.train._positions import positions
         >>> layer = Linear(64, 64, blocksize=16, density=0.5)
-        >>> move = move_blocks_(
-        ...     layer, 3, drop=block_l1, grow=uniform, generator=torch.Generator()
-        ... )
-        >>> len(move.grown), layer.nnzb
+        >>> move = choose(Room(layer, positions(layer)), torch.rand(8), Change(3, 3), uniform)
+        >>> len(move.grown), len(move.stored)
         (3, 8)
     """
-    taken = positions(layer)
-    rows, columns = layer.pattern.grid
-    count = min(count, len(taken), rows * columns - len(taken))
-    leaves = _weakest(drop(layer), count)
+    if constraint is None:
+        leaves, grown = weakest(scores, change.drop), grow(room, change.grow)
+    else:
+        leaves, grown = constraint.choose(room, scores, change.drop, change.grow, grow)
     kept = (~leaves).nonzero()[:, 0]
-    grown = grow(layer, taken, count, generator)
+    return Move(leaves, grown, *_merged(room.taken[kept], kept, grown))
 
-    stored, source = _merged(taken[kept], kept, grown)
-    new = (source < 0).nonzero()[:, 0]
-    source = source.clamp(min=0)
+
+@torch.no_grad()
+def apply_(
+    move: Move, layer: BlockSparse, others: list[tuple[Tensor, Callable[[Tensor], None]]]
+) -> None:
+    """Change a layer, and what goes with its values.
+
+    Survivors keep their values, gradients and optimizer state bit for bit; new blocks have zeros in
+    all three. Where the number of blocks stays, all tensors keep their place and shape, so compiled
+    graphs and the optimizer go on with them.
+
+    Args:
+        move: What `choose` chose for this layer, or for one with the same pattern.
+        layer: The layer to change.
+        others: Tensors with one entry for each block, and what takes one of another size.
+    """
+    same = len(move.source) == layer.nnzb
     gradient = layer.values.grad
-    for tensor in (layer.values, *state, *(() if gradient is None else (gradient,))):
-        tensor.copy_(tensor.index_select(0, source).index_fill_(0, new, 0))
-    starts = torch.arange(rows + 1, device=taken.device) * columns
-    layer.crow_indices.copy_(torch.searchsorted(stored, starts))
-    layer.col_indices.copy_(stored.remainder(max(columns, 1)))
-    return Move(dropped=taken[leaves], grown=grown)
-
-
-def _weakest(scores: Tensor, count: int) -> Tensor:
-    """Mark the `count` lowest scores, of equal ones the first; NaN is never low."""
-    if count == 0:
-        return torch.zeros_like(scores, dtype=torch.bool)
-    scores = scores.nan_to_num(nan=torch.inf, posinf=torch.inf)
-    # topk promises nothing about ties, so it gives the threshold only; a full sort is slower.
-    threshold = scores.topk(count, largest=False, sorted=False).values.amax()
-    below, level = scores < threshold, scores == threshold
-    return below | (level & (level.cumsum(0) <= count - below.sum()))
+    for tensor, replace in others:
+        if same:
+            tensor.copy_(move.carry(tensor))
+        else:
+            replace(move.carry(tensor))
+    if same:
+        for tensor in (layer.values, *(() if gradient is None else (gradient,))):
+            tensor.copy_(move.carry(tensor.detach()))
+        rows, columns = layer.pattern.grid
+        starts = torch.arange(rows + 1, device=move.stored.device) * columns
+        layer.crow_indices.copy_(torch.searchsorted(move.stored, starts))
+        layer.col_indices.copy_(move.stored.remainder(max(columns, 1)))
+        return
+    layer.set_pattern_(pattern_at(layer, move.stored), move.carry(layer.values.detach()))
+    if gradient is not None:
+        layer.values.grad = move.carry(gradient)
 
 
 def _merged(kept: Tensor, origin: Tensor, grown: Tensor) -> tuple[Tensor, Tensor]:
