@@ -1,7 +1,7 @@
 """First values of a sparse layer, by the number of inputs each output really has."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from sparsetile.matrix import Pattern
@@ -65,3 +65,27 @@ def fill_(values: Tensor, bias: Tensor | None, pattern: Pattern) -> None:
         by_row = bound.repeat_interleave(pattern.blocksize[0])[: len(bias)]
         bias.uniform_(-1, 1)
         bias *= by_row.to(bias.dtype) if k else 0
+
+
+def drawn(
+    pattern: Pattern, blocks: Int64[Tensor, " n"], generator: torch.Generator
+) -> Float[Tensor, "n r c"]:
+    """Draw some blocks as `fill_` draws them all.
+
+    Args:
+        pattern: Which blocks are stored.
+        blocks: Which of them to draw.
+        generator: A generator on the CPU, so that every device draws alike.
+
+    Returns:
+        Their values, float32; padding is zero.
+
+    Examples:
+        >>> pattern = Pattern((2, 8), 2, [0, 2], [1, 3])  # 4 inputs in each row
+        >>> bool((drawn(pattern, torch.tensor([1]), torch.Generator()).abs() <= 0.5).all())
+        True
+    """
+    values = torch.rand(len(blocks), *pattern.blocksize, generator=generator) * 2 - 1
+    bound = fan_in(pattern).clamp(min=1).rsqrt()[pattern.row_indices[blocks].long()]
+    values = values.to(pattern.device) * bound[:, None, None]
+    return torch.where(inside(pattern)[blocks], values, 0) if pattern.ragged else values

@@ -3,7 +3,7 @@
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from sparsetile import ops
@@ -107,6 +107,29 @@ class Linear(ForwardSet):
     def reset_parameters(self) -> None:
         """Draw values and bias anew, at the present pattern."""
         _init.fill_(self.values, self.bias, self.pattern)
+
+    @torch.no_grad()
+    def redraw_(self, blocks: Int64[Tensor, " n"], generator: torch.Generator) -> "Linear":
+        """Draw some stored blocks anew, as first values are drawn at the present pattern.
+
+        Args:
+            blocks: Which of the stored blocks.
+            generator: A generator on the CPU, so that every device draws alike.
+
+        Returns:
+            The layer.
+
+        Examples:
+            >>> layer = Linear(32, 32, density=0.5, blocksize=8)
+            >>> before = layer.values.detach().clone()
+            >>> layer.redraw_(torch.tensor([2, 5]), torch.Generator().manual_seed(0))
+            Linear(in_features=32, out_features=32, bias=True, blocksize=8, density=0.50, nnzb=8)
+            >>> (layer.values != before).flatten(1).any(1).nonzero()[:, 0]
+            tensor([2, 5])
+        """
+        new = _init.drawn(self.pattern, blocks, generator)
+        self.values.index_copy_(0, blocks, new.to(self.values.dtype))
+        return self
 
     @classmethod
     def from_linear(

@@ -42,7 +42,7 @@ def linear_subset(
     The result, and the gradient of x, are those of a weight that has only the chosen blocks. The
     gradient of `values` is `dYᵀ · X` at every stored block: for those left out it is what they
     would get if they took part with the value zero. So it tells which of them should come in, as
-    Top-KAST's larger backward set does (Jayakumar et al., NeurIPS 2020, equation 3).
+    Top-KAST's larger backward set does (Jayakumar et al., NeurIPS 2020).
 
     Index tensors may be changed in place between calls, compiled ones too, as for
     `linear_from_indices`; their content is trusted.
