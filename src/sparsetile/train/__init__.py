@@ -1,6 +1,7 @@
 """Training with sparse weights whose pattern stays or moves."""
 
 from sparsetile.train._budget import ByMeanMomentum, Change, Cubic, Keep, Overshoot, Stock
+from sparsetile.train._bytes import Bytes, Memory, bytes_of
 from sparsetile.train._constraint import EqualRows
 from sparsetile.train._dynsparse import DynSparse
 from sparsetile.train._flops import FlopCount, count_flops, transformer_flops
@@ -20,7 +21,12 @@ from sparsetile.train._set import SET
 from sparsetile.train._snfs import SNFS
 from sparsetile.train._srigl import SRigL
 from sparsetile.train._static import Static
+from sparsetile.train._topkast import TopKAST
 from sparsetile.train._trainer import Trainer
+from sparsetile.train._watch import LayerSnapshot, Snapshot, watch
+from sparsetile.train._watch_board import TensorBoardLog
+from sparsetile.train._watch_flops import FlopMeter
+from sparsetile.train._watch_log import CsvLog, History
 from sparsetile.train._young import AsPublished, OwnStepCount, Ramp
 
 __all__ = [
@@ -33,18 +39,24 @@ __all__ = [
     "ByGradient",
     "ByMeanMomentum",
     "ByMomentum",
+    "Bytes",
     "Change",
     "Constant",
     "Cosine",
     "Coverage",
+    "CsvLog",
     "Cubic",
     "DynSparse",
     "EqualRows",
     "Evenly",
     "Every",
     "FlopCount",
+    "FlopMeter",
+    "History",
     "Keep",
+    "LayerSnapshot",
     "MagnitudeAndGradient",
+    "Memory",
     "Method",
     "Never",
     "Overshoot",
@@ -53,18 +65,23 @@ __all__ = [
     "RigL",
     "Room",
     "SRigL",
+    "Snapshot",
     "Static",
     "Stepped",
     "Stock",
+    "TensorBoardLog",
+    "TopKAST",
     "Trainer",
     "Update",
     "Within",
     "block_l1",
     "block_l2",
     "block_max",
+    "bytes_of",
     "count_flops",
     "signed",
     "sparse_lr",
     "transformer_flops",
     "uniform",
+    "watch",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from sparsetile.nn import BlockSparse
+from sparsetile.nn import BlockSparse, Embedding, TiedHead
 from sparsetile.train._check import checked_int
 
 #: Whether a module, of this name, belongs to the head of a model.
@@ -158,9 +158,12 @@ class Products:
         self._dense: list[tuple[nn.Parameter, bool]] = []
         self._widths = _widths(model)
         for name, module in model.named_modules():
-            if isinstance(module, BlockSparse):
-                if not _looks_up(module):
-                    self._sparse.append((module, is_head(module, name)))
+            if isinstance(module, TiedHead):
+                self._sparse.append((module.embedding, True))
+            elif isinstance(module, Embedding):
+                continue  # its rows are gathered, not multiplied
+            elif isinstance(module, BlockSparse):
+                self._sparse.append((module, is_head(module, name)))
             else:
                 found = is_head(module, name)
                 self._dense += [(weight, found) for weight in _dense_weights(module)]
@@ -172,7 +175,7 @@ class Products:
         tokens = sequence * batch
         sparse = dense = head = 0.0
         for layer, in_head in self._sparse:
-            flops = tokens * _passes(layer.values) * 2.0 * stored(layer)
+            flops = tokens * 2.0 * multiplied(layer)
             head, sparse = (head + flops, sparse) if in_head else (head, sparse + flops)
         for weight, in_head in self._dense:
             flops = tokens * _passes(weight) * 2.0 * weight.numel()
@@ -186,6 +189,17 @@ def stored(layer: BlockSparse) -> int:
     return round(layer.density * math.prod(layer.shape))
 
 
+def multiplied(layer: BlockSparse) -> float:
+    """Values that a token is multiplied by in a step: forward, for the input and the weight.
+
+    The first two use the forward set, where a layer has one.
+    """
+    every = stored(layer)
+    blocks = getattr(layer, "forward_blocks", None)
+    used = every if blocks is None else every * len(blocks) / max(layer.nnzb, 1)
+    return 2 * used + (every if layer.values.requires_grad else 0)
+
+
 def _attention(sequence: int, width: int) -> float:
     """Forward and backward of the two products of one attention: scores and weighted values."""
     return 3.0 * 4 * sequence * sequence * width
@@ -194,11 +208,6 @@ def _attention(sequence: int, width: int) -> float:
 def _passes(weight: nn.Parameter) -> int:
     """Products of a step: forward, gradient of the input, and of the weight unless frozen."""
     return 3 if weight.requires_grad else 2
-
-
-def _looks_up(layer: BlockSparse) -> bool:
-    """Whether a sparse layer is a table of which rows are gathered, not multiplied."""
-    return hasattr(layer, "num_embeddings")
 
 
 def _dense_weights(module: nn.Module) -> list[nn.Parameter]:
