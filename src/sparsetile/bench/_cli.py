@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from sparsetile.bench import _cli_bench, _cli_plan, _cli_plot, _cli_reproduce, _cli_show, _cli_tune
+from sparsetile.bench import (
+    _cli_bench,
+    _cli_plan,
+    _cli_plot,
+    _cli_reproduce,
+    _cli_show,
+    _cli_train,
+    _cli_tune,
+)
 from sparsetile.bench._errors import CommandError, is_own_check, one_line, require_extras
 from sparsetile.bench._terminal import STOPPED, show, warn, writable
 
@@ -24,6 +32,7 @@ _cli_plan.add_to(app)
 _cli_plot.add_to(app)
 _cli_reproduce.add_to(app)
 _cli_show.add_to(app)
+_cli_train.add_to(app)
 _cli_tune.add_to(app)
 
 Seed = Annotated[int, typer.Option(min=0, help="Decides everything that is drawn at random.")]

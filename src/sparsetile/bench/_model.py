@@ -34,8 +34,8 @@ class ModelSize:
     vocabulary: int = 2048
 
 
-def config_of(objective: Objective, size: ModelSize) -> Any:
-    """The Hugging Face config: GPT-2 for `clm`, BERT for `mlm`, without dropout."""
+def config_of(objective: Objective, size: ModelSize, dropout: float = 0.0) -> Any:
+    """The Hugging Face config: GPT-2 for `clm`, BERT for `mlm`."""
     from transformers import BertConfig, GPT2Config
 
     if objective == "clm":
@@ -45,9 +45,9 @@ def config_of(objective: Objective, size: ModelSize) -> Any:
             n_embd=size.width,
             n_layer=size.layers,
             n_head=size.heads,
-            resid_pdrop=0.0,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
+            resid_pdrop=dropout,
+            embd_pdrop=dropout,
+            attn_pdrop=dropout,
             # GPT-2's approximation of this function, made to be cheap, is three times slower here.
             activation_function="gelu",
             bos_token_id=None,
@@ -61,8 +61,8 @@ def config_of(objective: Objective, size: ModelSize) -> Any:
         num_hidden_layers=size.layers,
         num_attention_heads=size.heads,
         intermediate_size=4 * size.width,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
         pad_token_id=None,
     )
 
@@ -86,13 +86,16 @@ def make_sparse(model: nn.Module, *, density: float, blocksize: int, seed: int) 
     return model
 
 
-def groups_of(model: nn.Module, block_rate: float, rest_rate: float) -> list[dict[str, Any]]:
+def groups_of(
+    model: nn.Module, block_rate: float, rest_rate: float, decay: float = 0.01
+) -> list[dict[str, Any]]:
     """Parameters for an optimizer: the matrices of the blocks get a rate of their own.
 
     Args:
         model: The model, dense or sparse.
         block_rate: Learning rate of the weights that are sparse in a sparse model.
         rest_rate: Learning rate of embedding, norms and biases, which never are.
+        decay: Weight decay of matrices.
 
     Returns:
         Groups for AdamW; matrices decay, vectors do not.
@@ -100,11 +103,11 @@ def groups_of(model: nn.Module, block_rate: float, rest_rate: float) -> list[dic
     named = list(model.named_parameters())
     blocks = {id(p) for name, p in named if p.ndim > 1 and in_block(model, name)}
     groups = [
-        ([p for _, p in named if id(p) in blocks], block_rate, 0.01),
-        ([p for _, p in named if p.ndim > 1 and id(p) not in blocks], rest_rate, 0.01),
+        ([p for _, p in named if id(p) in blocks], block_rate, decay),
+        ([p for _, p in named if p.ndim > 1 and id(p) not in blocks], rest_rate, decay),
         ([p for _, p in named if p.ndim < 2], rest_rate, 0.0),
     ]
-    return [{"params": p, "lr": rate, "weight_decay": decay} for p, rate, decay in groups]
+    return [{"params": p, "lr": rate, "weight_decay": wd} for p, rate, wd in groups]
 
 
 def in_block(module: nn.Module, name: str) -> bool:
@@ -114,5 +117,5 @@ def in_block(module: nn.Module, name: str) -> bool:
 
 def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     """Mean cross entropy of the targets, in nats per token."""
-    logits = model(input_ids=inputs).logits
+    logits = model(input_ids=inputs).logits.float()  # under autocast they are bfloat16
     return nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())

@@ -112,14 +112,16 @@ class Run:
         return ordered[len(ordered) // 2]
 
 
-def rate_at(fraction: float) -> float:
+def rate_at(fraction: float, *, warmup: float = WARMUP, decay: str = "cosine") -> float:
     """Share of the highest learning rate when this fraction of the time is over.
 
     Args:
         fraction: Time spent over time given.
+        warmup: The part over which the rate rises.
+        decay: How it falls then: `cosine` or `linear`.
 
     Returns:
-        A line up over the first part, then a cosine down to a small floor.
+        A line up over the first part, then a cosine or a line down to a small floor.
 
     Examples:
         >>> rate_at(0.0) < rate_at(WARMUP / 2) < rate_at(WARMUP)
@@ -127,10 +129,11 @@ def rate_at(fraction: float) -> float:
         >>> rate_at(1.0) == FLOOR
         True
     """
-    if fraction < WARMUP:
-        return max(fraction / WARMUP, 1e-2)
-    done = min(1.0, (fraction - WARMUP) / (1 - WARMUP))
-    return FLOOR + (1 - FLOOR) * 0.5 * (1 + math.cos(math.pi * done))
+    if fraction < warmup:
+        return max(fraction / warmup, 1e-2)
+    done = min(1.0, (fraction - warmup) / (1 - warmup))
+    left = 1 - done if decay == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return FLOOR + (1 - FLOOR) * left
 
 
 def race(

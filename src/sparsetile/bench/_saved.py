@@ -34,17 +34,7 @@ def save(
     Returns:
         The files written.
     """
-    from safetensors.torch import save as to_bytes
-
-    # A tied head is the embedding under a second name: safetensors wants every tensor once.
-    seen: set[int] = set()
-    tensors = {}
-    for name, tensor in model.state_dict().items():
-        if tensor.numel() and tensor.data_ptr() in seen:
-            continue
-        seen.add(tensor.data_ptr())
-        tensors[name] = tensor.detach().contiguous()
-    write_bytes(folder / _MODEL, to_bytes(tensors, metadata={"format": "pt"}))
+    save_weights(folder / _MODEL, model)
     write_text(folder / _CONFIG, json.dumps(config.to_dict(), indent=2, default=str) + "\n")
     sparse = {"density": density, "blocksize": blocksize}
     write_text(folder / _SPARSE, json.dumps(sparse, indent=2) + "\n")
@@ -64,7 +54,6 @@ def load(folder: Path) -> tuple[nn.Module, Any]:
     Raises:
         CommandError: If a file is missing or does not fit the others.
     """
-    from safetensors.torch import load_file
     from tokenizers import Tokenizer
     from transformers import AutoConfig
 
@@ -76,9 +65,35 @@ def load(folder: Path) -> tuple[nn.Module, Any]:
     config = AutoConfig.from_pretrained(folder)
     sparse = json.loads((folder / _SPARSE).read_text(encoding="utf-8"))
     model = make_sparse(build(config, seed=0), **sparse, seed=0)
-    answer = model.load_state_dict(load_file(folder / _MODEL), strict=False)
+    load_weights(folder / _MODEL, model)
+    return model.eval(), Tokenizer.from_file(str(folder / _TOKENIZER))
+
+
+def save_weights(path: Path, model: nn.Module) -> None:
+    """Write a model's tensors as one safetensors file."""
+    from safetensors.torch import save as to_bytes
+
+    # A tied head is the embedding under a second name: safetensors wants every tensor once.
+    seen: set[int] = set()
+    tensors = {}
+    for name, tensor in model.state_dict().items():
+        if tensor.numel() and tensor.data_ptr() in seen:
+            continue
+        seen.add(tensor.data_ptr())
+        tensors[name] = tensor.detach().contiguous()
+    write_bytes(path, to_bytes(tensors, metadata={"format": "pt"}))
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Read what `save_weights` wrote into a model of the same kind, of any pattern.
+
+    Raises:
+        CommandError: If tensors are missing or unknown.
+    """
+    from safetensors.torch import load_file
+
+    answer = model.load_state_dict(load_file(path), strict=False)
     tied = set(getattr(model, "all_tied_weights_keys", {}))
     wrong = answer.unexpected_keys + [k for k in answer.missing_keys if k not in tied]
     if wrong:
-        raise CommandError(f"{folder / _MODEL} does not fit {_CONFIG}: {', '.join(wrong[:5])}")
-    return model.eval(), Tokenizer.from_file(str(folder / _TOKENIZER))
+        raise CommandError(f"{path} does not fit its config: {', '.join(wrong[:5])}")

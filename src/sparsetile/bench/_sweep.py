@@ -67,7 +67,7 @@ def cases_of(lists: Lists) -> list[Case]:
             heights,
             widths,
             rows,
-            _entries("--blocksize", lists.blocksize, _blocksize),
+            _entries("--blocksize", lists.blocksize, read_blocksize),
             _entries("--density", lists.density, _density),
         )
     ]
@@ -97,7 +97,8 @@ def _threads(text: str) -> int:
     return _whole(text, f"give whole numbers from 1 to {most}, the CPUs there are", most or 1)
 
 
-def _blocksize(text: str) -> tuple[int, int]:
+def read_blocksize(text: str) -> tuple[int, int]:
+    """Rows and columns of a block from `4` or `16x1`; a ValueError says what is allowed."""
     allowed = "give sides from 1 to 4096, such as 4, or r×c, such as 16x1"
     rows, cross, columns = text.replace("×", "x").partition("x")
     return _whole(rows, allowed, 4096), _whole(columns if cross else rows, allowed, 4096)

@@ -1,5 +1,6 @@
 """From text to batches of tokens, in the same order for every run."""
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -37,6 +38,14 @@ class Corpus:
         """Number of different tokens."""
         return int(self.tokenizer.get_vocab_size())
 
+    @property
+    def fingerprint(self) -> str:
+        """Differs for other tokens."""
+        digest = hashlib.sha256()
+        for tokens in (self.train, self.held_out):
+            digest.update(tokens.numpy().tobytes())
+        return digest.hexdigest()
+
 
 def tokenize(text: Text, vocabulary: int) -> Corpus:
     """Train a byte-level BPE tokenizer on a text and encode it.
@@ -65,6 +74,11 @@ def tokenize(text: Text, vocabulary: int) -> Corpus:
         show_progress=False,
     )
     tokenizer.train_from_iterator(pieces(text.train[:_TRAINED_ON]), trainer)
+    return encode(text, tokenizer)
+
+
+def encode(text: Text, tokenizer: Any) -> Corpus:
+    """Encode a text by a tokenizer that exists already."""
     return Corpus(
         tokenizer, _encode(tokenizer, text.train), _encode(tokenizer, text.held_out), text.source
     )
