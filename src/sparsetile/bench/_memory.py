@@ -1,11 +1,10 @@
-"""Bytes that training holds: counted from the tensors, not estimated."""
-
-from collections.abc import Iterable
+"""Bytes that the demo's models hold in training, as rows of a table."""
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from sparsetile.bench._model import in_block
+from sparsetile.train import bytes_of
 
 KINDS = ("weights", "indices", "gradients", "optimizer")
 
@@ -26,31 +25,14 @@ def memory_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[s
         >>> sum(row["bytes"] for row in rows)
         32
     """
-    rows: list[dict[str, object]] = []
-    names = {id(p): n for n, p in model.named_parameters()}
-    for part in ("blocks", "rest"):
-        inside = part == "blocks"
-        parameters = [p for p in model.parameters() if _in_layers(names[id(p)]) == inside]
-        buffers = [b for n, b in model.named_buffers() if _in_layers(n) == inside]
-        state = [
-            value
-            for p in parameters
-            for value in optimizer.state.get(p, {}).values()
-            if isinstance(value, Tensor)
-        ]
-        tensors: dict[str, Iterable[Tensor]] = {
-            "weights": parameters,
-            "indices": [b for b in buffers if b.dtype in (torch.int32, torch.int64)],
-            "gradients": [p.grad for p in parameters if p.grad is not None],
-            "optimizer": state,
-        }
-        rows += [
-            {"part": part, "kind": kind, "bytes": sum(t.nbytes for t in tensors[kind])}
-            for kind in KINDS
-        ]
-    return rows
+    memory = bytes_of(model, optimizer, layers=_may_be_sparse)
+    return [
+        {"part": part, "kind": kind, "bytes": getattr(found, kind)}
+        for part, found in (("blocks", memory.sparse), ("rest", memory.rest))
+        for kind in KINDS
+    ]
 
 
-def _in_layers(name: str) -> bool:
+def _may_be_sparse(module: nn.Module, name: str) -> bool:
     # Norms sit inside the blocks too, but are dense everywhere and small.
-    return in_block(nn.Identity(), name) and "ln_" not in name and "LayerNorm" not in name
+    return in_block(module, name) and "ln_" not in name and "LayerNorm" not in name
