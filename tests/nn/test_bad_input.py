@@ -8,7 +8,16 @@ import torch
 from torch import nn
 
 from sparsetile.matrix import Pattern, random_pattern
-from sparsetile.nn import Linear, densify_, sparsify_, summary
+from sparsetile.nn import (
+    ER,
+    GlobalMagnitude,
+    Linear,
+    PerLayer,
+    Uniform,
+    densify_,
+    sparsify_,
+    summary,
+)
 
 PATTERN = random_pattern(16, 32, blocksize=4, density=0.5, seed=0)
 
@@ -35,6 +44,24 @@ def lazy():
 
 def meta():
     return nn.Sequential(nn.Linear(16, 16, device="meta"))
+
+
+class Own:
+    def __init__(self, shares):
+        self.shares = shares
+
+    def share(self, layers):
+        return self.shares
+
+
+def budgeted(density, **options):
+    return sparsify_(model(), density=density, blocksize=4, **options)
+
+
+def damaged():
+    net = model()
+    nn.init.constant_(net[0].weight, math.nan)
+    return net
 
 
 BAD = {
@@ -159,6 +186,47 @@ BAD = {
         lambda: sparsify_(tied(), density=0.5, blocksize=4, filter=lambda m, n: True),
         "shared with",
     ),
+    "budget_density": (lambda: ER(1.5), "density: got 1.5"),
+    "budget_density_text": (lambda: Uniform("0.1"), "density: got '0.1'"),
+    "budget_class": (lambda: budgeted(ER), r"density must be a number.*got ER itself"),
+    "budget_none": (lambda: budgeted(None), "density must be a number.*mapping.*got None"),
+    "budget_list": (lambda: budgeted([0.1]), r"density must be a number.*got \[0.1\]"),
+    "global_density": (lambda: GlobalMagnitude(0), "density: got 0"),
+    "global_score": (lambda: GlobalMagnitude(0.1, score="l3"), "score: got 'l3'"),
+    "global_nan": (
+        lambda: sparsify_(damaged(), density=GlobalMagnitude(0.1), blocksize=4),
+        "layer '0' cannot be ranked.*NaN",
+    ),
+    "global_balanced": (
+        lambda: budgeted(GlobalMagnitude(0.1), balanced=True),
+        "balanced=True is for random patterns, got GlobalMagnitude",
+    ),
+    "magnitude_balanced": (
+        lambda: budgeted(0.1, balanced=True, method="magnitude"),
+        'balanced=True is for random patterns, got method="magnitude"',
+    ),
+    "balanced_text": (lambda: budgeted(0.1, balanced="rows"), "balanced must be True or False"),
+    "by_layer_list": (lambda: PerLayer([0.1]), "choices must be a mapping"),
+    "by_layer_empty": (lambda: budgeted({}), "choices must name a layer, got none"),
+    "by_layer_key": (lambda: budgeted({0: 0.1}), "choices must be by layer name, got 0"),
+    "by_layer_density": (lambda: budgeted({"*": 2.0}), "density: got 2.0"),
+    "by_layer_text": (lambda: budgeted({"*": "10%"}), r"choices\['\*'\] must be a number"),
+    "by_layer_rest": (
+        lambda: budgeted({"1": 0.5}),
+        "layer '0' matches none.*'1'; add it, or {\"\\*\": None} as the last",
+    ),
+    "by_layer_unused": (
+        lambda: budgeted({"*": 0.5, "head.*": 0.1}),
+        "'head.\\*' of the densities by layer decides for no layer.*are '0'",
+    ),
+    "by_layer_pattern": (
+        lambda: budgeted({"0": PATTERN}),
+        r"layer '0' must be a pattern of the weight's shape \(16, 16\), got \(16, 32\)",
+    ),
+    "own_budget_short": (lambda: budgeted(Own([])), "Own.share must return one entry.*1.*got 0"),
+    "own_budget_many": (lambda: budgeted(Own([17])), "layer '0' must be 1 to 16 blocks.*got 17"),
+    "own_budget_zero": (lambda: budgeted(Own([0])), "must be 1 to 16 blocks.*None to leave it"),
+    "own_budget_share": (lambda: budgeted(Own([0.1])), "must be a number of blocks.*got 0.1"),
     "densify_no_module": (lambda: densify_(torch.zeros(3)), "model must be a torch.nn.Module"),
     "summary_no_module": (lambda: summary("model"), "model must be a torch.nn.Module, got str"),
 }

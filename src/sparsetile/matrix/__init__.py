@@ -14,7 +14,7 @@ from sparsetile.matrix._generate import (
 )
 from sparsetile.matrix._operators import register_product
 from sparsetile.matrix._pattern import Pattern
-from sparsetile.matrix._select import pattern_from_dense, pattern_of
+from sparsetile.matrix._select import block_scores, pattern_from_dense, pattern_of
 from sparsetile.matrix._spy import spy
 from sparsetile.matrix._svg import spy_svg
 
@@ -26,6 +26,7 @@ __all__ = [
     "Pattern",
     "banded_pattern",
     "block_diagonal_pattern",
+    "block_scores",
     "causal_pattern",
     "gather_blocks",
     "pattern_from_dense",

@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -71,9 +71,35 @@ def pattern_from_dense(
         >>> pattern_from_dense(w, (1, 2), density=0.5, score="l1").col_indices
         tensor([1], dtype=torch.int32)
     """
+    scores = block_scores(w, blocksize, score)
+    density, (r, c) = as_density(density), as_blocksize(blocksize)
+    kept = _strongest(scores.flatten(), block_count(scores.numel(), density))
+    return pattern_of_blocks(kept.view(scores.shape), (w.shape[0], w.shape[1]), (r, c))
+
+
+def block_scores(
+    w: Shaped[Tensor, "m k"], blocksize: int | tuple[int, int], score: str = "l1"
+) -> Float[Tensor, "mb kb"]:
+    """Measure the strength of every block of a dense matrix.
+
+    Args:
+        w: Dense matrix `[m, k]`.
+        blocksize: Side of a square block or `(r, c)`; need not divide the matrix.
+        score: `"l1"` or `"l2"` norm, or `"max"`, the largest magnitude.
+
+    Returns:
+        One number a block `[mb, kb]`, in float32, or float64 if `w` is of it.
+
+    Raises:
+        TypeError: If an argument is of the wrong type.
+        ValueError: If an argument is out of range, or `w` holds NaN or infinity.
+
+    Examples:
+        >>> block_scores(torch.tensor([[1.0, -1.0, 0.0, 3.0, 2.0]]), (1, 2))
+        tensor([[2., 3., 2.]])
+    """
     check_dense("w", w)
     r, c = as_blocksize(blocksize)
-    density = as_density(density)
     order = SCORES[as_choice("score", score, tuple(SCORES))]
     dtype = w.dtype if w.dtype in (torch.float64, torch.complex128) else torch.float32
     blocked = _blocked(w.detach(), (r, c))
@@ -92,8 +118,7 @@ def pattern_from_dense(
                 fix="repair the weights, or pass a pattern of your own",
             )
         )
-    kept = _strongest(scores.flatten(), block_count(scores.numel(), density))
-    return pattern_of_blocks(kept.view(scores.shape), (w.shape[0], w.shape[1]), (r, c))
+    return scores
 
 
 def choose_pattern(

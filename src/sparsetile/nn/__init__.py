@@ -1,6 +1,9 @@
 """Layers that store a part of their weights, and the surgery that puts them into a model."""
 
 from sparsetile.nn._block_sparse import BlockSparse
+from sparsetile.nn._budget import ER, ERK, Budget, Candidate, Uniform
+from sparsetile.nn._budget_global import GlobalMagnitude
+from sparsetile.nn._budget_layers import PerLayer
 from sparsetile.nn._embedding import Embedding
 from sparsetile.nn._linear import Linear
 from sparsetile.nn._summary import Row, Summary, summary
@@ -8,12 +11,19 @@ from sparsetile.nn._surgery import densify_, sparsify_
 from sparsetile.nn._tied_head import TiedHead
 
 __all__ = [
+    "ER",
+    "ERK",
     "BlockSparse",
+    "Budget",
+    "Candidate",
     "Embedding",
+    "GlobalMagnitude",
     "Linear",
+    "PerLayer",
     "Row",
     "Summary",
     "TiedHead",
+    "Uniform",
     "densify_",
     "sparsify_",
     "summary",

@@ -66,8 +66,11 @@ def checked_device(device: Any) -> torch.device:
         ) from fault
 
 
-def check_draw(shape: tuple[int, ...] | None, blocksize: Any, density: Any) -> None:
+def check_draw(shape: tuple[int, ...] | None, blocksize: Any, density: Any) -> tuple[int, int]:
     """Check block size and density, and that a shape is not cut into too many blocks.
+
+    Returns:
+        Rows and columns of a block.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -80,7 +83,7 @@ def check_draw(shape: tuple[int, ...] | None, blocksize: Any, density: Any) -> N
             "use smaller blocks"
         )
     if shape is None:
-        return
+        return r, c
     positions = math.ceil(shape[0] / r) * math.ceil(shape[1] / c)
     if positions > _MOST_POSITIONS:
         raise ValueError(
@@ -88,3 +91,4 @@ def check_draw(shape: tuple[int, ...] | None, blocksize: Any, density: Any) -> N
             f"of {r}×{c}, too many to draw from; at most {_MOST_POSITIONS} are allowed: use larger "
             "blocks, or give pattern="
         )
+    return r, c

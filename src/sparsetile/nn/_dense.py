@@ -95,11 +95,18 @@ def chosen(
     return pattern_from_dense(weight.detach(), blocksize, density, score=score)
 
 
-def drawn(shape: tuple[int, int], blocksize: int | tuple[int, int], density: float) -> Pattern:
+def drawn(
+    shape: tuple[int, int],
+    blocksize: int | tuple[int, int],
+    density: float,
+    balanced: bool = False,
+) -> Pattern:
     """A random pattern, seeded by torch's global generator."""
     with torch.device("cpu"):  # also inside `with torch.device("meta")`
         seed = int(torch.randint(2**31, ()))
-        return random_pattern(*shape, blocksize=blocksize, density=density, seed=seed)
+        return random_pattern(
+            *shape, blocksize=blocksize, density=density, seed=seed, balanced=balanced
+        )
 
 
 def kept(weight: Tensor, pattern: Pattern) -> Tensor:
