@@ -23,16 +23,10 @@ def layer(used=slice(0, None, 2), **kwargs):
     return made.set_forward_(mask)
 
 
-def mask_of(sparse):
-    mask = torch.zeros(sparse.nnzb, dtype=torch.bool)
-    mask[sparse.forward_blocks.long()] = True
-    return mask
-
-
 def dense_weight(sparse):
     """The weight of the product, written out."""
     whole = Linear(20, 12, pattern=sparse.pattern, dtype=sparse.values.dtype)
-    whole.values.data = sparse.values.data * mask_of(sparse)[:, None, None]
+    whole.values.data = sparse.values.data * sparse.used[:, None, None]
     return whole.weight.to_dense().detach()
 
 
@@ -50,9 +44,10 @@ def test_product_uses_the_set_and_all_blocks_have_gradients(used):
 def test_what_is_stored_and_what_is_used_are_told_apart():
     sparse = layer()
     assert (sparse.nnzb, sparse.pattern.nnzb, sparse.weight.nnzb) == (6, 6, 3)
+    assert sparse.used.tolist() == [True, False] * 3
     assert sparse.density == 0.4
     assert repr(sparse).endswith("density=0.40, nnzb=6, forward_nnzb=3)")
-    assert "forward" not in repr(sparse.set_forward_(None))
+    assert "forward" not in repr(sparse.set_forward_(None)) and sparse.used is None
 
 
 def test_weight_and_dense_twins_are_of_the_function_computed():
@@ -64,7 +59,7 @@ def test_weight_and_dense_twins_are_of_the_function_computed():
     torch.testing.assert_close(densify_(model)(x), want)
     sparse.weight.to_dense().sum().backward()
     used = (sparse.values.grad != 0).flatten(1).any(1)
-    assert torch.equal(used, mask_of(sparse))
+    assert torch.equal(used, sparse.used)
 
 
 def test_only_the_used_blocks_can_be_kept():
@@ -78,7 +73,7 @@ def test_only_the_used_blocks_can_be_kept():
 def test_another_set_of_the_same_size_is_written_in_place():
     sparse = layer()
     before = [sparse.forward_blocks, sparse._forward_crow, sparse._forward_col]
-    sparse.set_forward_(~mask_of(sparse))
+    sparse.set_forward_(~sparse.used)
     after = [sparse.forward_blocks, sparse._forward_crow, sparse._forward_col]
     assert all(a is b for a, b in zip(before, after, strict=True))
     assert torch.equal(sparse.weight.to_dense(), dense_weight(sparse))
@@ -171,14 +166,14 @@ def test_compiled_layer_follows_the_set_without_compiling_again():
             y = compiled(x)
             y.sum().backward()
             torch.testing.assert_close(y, x @ dense_weight(sparse).T + sparse.bias)
-            sparse.set_forward_(~mask_of(sparse))
+            sparse.set_forward_(~sparse.used)
     assert counter.frame_count == 1
     torch._dynamo.reset()
 
 
 def test_trains_as_a_masked_dense_layer_does():
     sparse = layer(dtype=torch.float64)
-    mask = mask_of(sparse)
+    mask = sparse.used
     dense = sparse.to_linear()
     ours = torch.optim.SGD(sparse.parameters(), lr=0.1)
     theirs = torch.optim.SGD(dense.parameters(), lr=0.1)
@@ -246,3 +241,21 @@ def test_bad_checkpoints_are_refused_whole(entry, words):
 def test_a_set_without_its_values_is_refused():
     with pytest.raises(RuntimeError, match="save and load it together with values"):
         layer().load_state_dict({"forward_blocks": torch.tensor([0])}, strict=False)
+
+
+def test_some_blocks_are_drawn_anew_as_first_values_are():
+    sparse = Linear(22, 10, blocksize=4, density=0.6)
+    before, blocks = sparse.values.detach().clone(), torch.tensor([1, 4])
+    sparse.redraw_(blocks, torch.Generator().manual_seed(0))
+    changed = (sparse.values != before).flatten(1).any(1)
+    assert changed.nonzero()[:, 0].tolist() == [1, 4]
+    rows, (crow, col) = sparse.pattern.row_indices, (sparse.crow_indices, sparse.col_indices)
+    for block in blocks.tolist():
+        row, column = int(rows[block]), int(col[block])
+        stored = col[crow[row] : crow[row + 1]]
+        fan = sum(min(4, 22 - 4 * int(c)) for c in stored)
+        new = sparse.values[block]
+        assert 0.5 * fan**-0.5 < new.abs().max() <= fan**-0.5
+        assert not new[10 - 4 * row :].any() and not new[:, 22 - 4 * column :].any()
+    again = copy.deepcopy(sparse).redraw_(blocks, torch.Generator().manual_seed(0))
+    assert torch.equal(again.values, sparse.values)

@@ -55,6 +55,14 @@ class ForwardSet(BlockSparse):
             return super().weight
         return Weight(self.values.index_select(0, blocks), self._validated(crow, col))
 
+    @property
+    def used(self) -> Bool[Tensor, " nnzb"] | None:
+        """Which of the stored blocks the product uses, as `set_forward_` takes it; None for all."""
+        if self.forward_blocks is None:
+            return None
+        used = torch.zeros(self.nnzb, dtype=torch.bool, device=self.forward_blocks.device)
+        return used.index_fill_(0, self.forward_blocks.long(), True)
+
     @torch.no_grad()
     def set_forward_(self, used: Bool[Tensor, " nnzb"] | None) -> "ForwardSet":
         """Choose the blocks that the product uses.
