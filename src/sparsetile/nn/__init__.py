@@ -5,7 +5,9 @@ from sparsetile.nn._budget import ER, ERK, Budget, Candidate, Uniform
 from sparsetile.nn._budget_global import GlobalMagnitude
 from sparsetile.nn._budget_layers import PerLayer
 from sparsetile.nn._embedding import Embedding
+from sparsetile.nn._gru import GRU
 from sparsetile.nn._linear import Linear
+from sparsetile.nn._lstm import LSTM
 from sparsetile.nn._summary import Row, Summary, summary
 from sparsetile.nn._surgery import densify_, sparsify_
 from sparsetile.nn._tied_head import TiedHead
@@ -13,6 +15,8 @@ from sparsetile.nn._tied_head import TiedHead
 __all__ = [
     "ER",
     "ERK",
+    "GRU",
+    "LSTM",
     "BlockSparse",
     "Budget",
     "Candidate",

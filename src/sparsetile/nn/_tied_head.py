@@ -23,6 +23,7 @@ class TiedHead(nn.Module):
         TypeError: If `embedding` is no sparsetile Embedding.
 
     Examples:
+        >>> import torch
         >>> table = Embedding(1000, 64, density=0.1)
         >>> head = TiedHead(table)
         >>> head(table(torch.tensor([1, 2, 3]))).shape
