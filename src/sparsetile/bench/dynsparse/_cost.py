@@ -1,82 +1,56 @@
 """What a model costs on paper: operations and bytes."""
 
-from collections.abc import Iterable
-
 import torch
+from torch import nn
 
-from sparsetile.bench.dynsparse._model import EMBEDDING, LanguageModel, Size
+from sparsetile.bench.dynsparse._model import EMBEDDING, LanguageModel, Size, in_block
 from sparsetile.nn import Linear
+from sparsetile.train import bytes_of, transformer_flops
 
 
 def flops(size: Size, density: float = 1.0) -> float:
     """Operations of one training step for one row, embedding and head left out.
 
-    `3 · layers · (2 · s · (4 h² + 2 h · 4 h) · density + 4 · s² · h)`: forward and backward, with
-    attention counted as dense. It gives the numbers of Dietrich et al. (2021), Table 1.
-
     Args:
         size: How large the model is.
-        density: Stored share of the block's matrices.
+        density: Stored share of the blocks' matrices.
 
     Returns:
-        Multiplications and additions.
-
-    Examples:
-        >>> f"{flops(Size(layers=4, width=256, sequence=128, vocabulary=0)):.4g}"
-        '2.617e+09'
+        Multiplications and additions, as `sparsetile.train.transformer_flops` counts them.
     """
-    return 3 * size.layers * (24 * size.sequence * size.width**2 * density + _attention(size))
+    return transformer_flops(size.layers, size.width, size.sequence, density=density)
 
 
 def all_flops(size: Size, density: float = 1.0) -> float:
-    """Operations of one training step for one row, with projections of the embedding and head."""
+    """Operations of one training step for one row, with projections of the embedding and head.
+
+    Examples:
+        >>> size = Size(layers=2, width=256, sequence=64, vocabulary=1024)
+        >>> f"{flops(size, 0.1):.3g} {all_flops(size, 0.1):.3g}"
+        '8.56e+07 1.23e+08'
+    """
     projections = 2 * size.sequence * EMBEDDING * (2 * size.width + size.vocabulary)
     return flops(size, density) + 3 * projections
 
 
 def attention_share(size: Size, density: float = 1.0) -> float:
     """Share of `flops` that the products of attention take; no sparsity makes it smaller."""
-    return 3 * size.layers * _attention(size) / flops(size, density)
+    return flops(size, 0.0) / flops(size, density)
 
 
 def stored_density(model: LanguageModel) -> float:
     """Stored values over all positions in the matrices of the blocks."""
-    layers = [m for m in model.blocks.modules() if isinstance(m, Linear | torch.nn.Linear)]
+    layers = [m for m in model.blocks.modules() if isinstance(m, Linear | nn.Linear)]
     whole = sum(layer.in_features * layer.out_features for layer in layers)
-    return sum(_matrix(layer).numel() for layer in layers) / whole
+    stored = (layer.values if isinstance(layer, Linear) else layer.weight for layer in layers)
+    return sum(weight.numel() for weight in stored) / whole
 
 
-def block_bytes(model: LanguageModel, optimizer: torch.optim.Optimizer) -> int:
-    """Bytes of the blocks' matrices: values, gradients, optimizer's state and indices."""
-    layers = [m for m in model.blocks.modules() if isinstance(m, Linear | torch.nn.Linear)]
-    indices = sum(
-        layer.crow_indices.nbytes + layer.col_indices.nbytes
-        for layer in layers
-        if isinstance(layer, Linear)
-    )
-    return indices + _trained_bytes((_matrix(layer) for layer in layers), optimizer)
+def bytes_held(model: LanguageModel, optimizer: torch.optim.Optimizer) -> tuple[int, int]:
+    """Bytes of weights, gradients, optimizer's state and indices; gradients must be there now.
 
-
-def all_bytes(model: LanguageModel, optimizer: torch.optim.Optimizer) -> int:
-    """Bytes of everything trained: values, gradients, optimizer's state; and the buffers."""
-    buffers = sum(buffer.nbytes for buffer in model.buffers())
-    return buffers + _trained_bytes(model.parameters(), optimizer)
-
-
-def _trained_bytes(
-    parameters: Iterable[torch.Tensor], optimizer: torch.optim.Optimizer
-) -> int:
-    total = 0
-    for parameter in parameters:
-        state = optimizer.state.get(parameter, {}).values()
-        kept = sum(s.nbytes for s in state if isinstance(s, torch.Tensor))
-        total += 2 * parameter.nbytes + kept
-    return total
-
-
-def _matrix(layer: Linear | torch.nn.Linear) -> torch.Tensor:
-    return layer.values if isinstance(layer, Linear) else layer.weight
-
-
-def _attention(size: Size) -> float:
-    return 4 * size.sequence**2 * size.width
+    Returns:
+        Of the layers that are sparse in a sparse model, and of the whole model.
+    """
+    held = bytes_of(model, optimizer, layers=in_block)
+    return held.sparse.total, held.sparse.total + held.rest.total

@@ -4,7 +4,6 @@ Embedding and head are the same in every model, whatever its width (as in ALBERT
 a wider sparse model would else get a wider embedding, and win by that.
 """
 
-import re
 from dataclasses import dataclass
 
 import torch
@@ -12,12 +11,11 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sparsetile.nn import sparsify_
+from sparsetile.nn import Linear, sparsify_
 
 EMBEDDING = 64
 HEADS = 4
 _STD = 0.02  # of the blocks' weights at first, as in BERT, sparse or dense
-_IN_BLOCK = re.compile(r"^blocks\.")
 
 
 @dataclass(frozen=True)
@@ -123,6 +121,11 @@ def build(
             model,
             density=density,
             blocksize=blocksize,
-            filter=lambda _, name: _IN_BLOCK.match(name) is not None,
+            filter=in_block,
         )
     return model
+
+
+def in_block(module: nn.Module, name: str) -> bool:
+    """Tell the layers that are sparse in a sparse model, in a dense one too."""
+    return name.startswith("blocks.") and isinstance(module, nn.Linear | Linear)

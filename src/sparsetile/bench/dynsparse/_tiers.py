@@ -55,7 +55,7 @@ class Tier:
     shakespeare: bool = field(default=True)
 
 
-_RATES = (2e-3, 4e-3, 8e-3)
+_RATES = (4e-3, 8e-3, 1.6e-2)
 
 TIERS: dict[str, Tier] = {
     "ci": Tier(

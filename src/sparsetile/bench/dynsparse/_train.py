@@ -71,10 +71,10 @@ class Loop:
         for group in self.optimizer.param_groups:
             group["lr"] = self.setting.lr * rate_at(self.done, self.setting.steps)
         loss: Tensor = self.model(*self.batches[self.done])
+        self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self.parameters, CLIP)
         self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
         self.done += 1
         return loss.detach()
 
@@ -129,6 +129,7 @@ def _row(
     times: list[float],
 ) -> dict[str, Any]:
     density = _cost.stored_density(loop.model)
+    block_bytes, all_bytes = _cost.bytes_held(loop.model, loop.optimizer)
     last = curve[-1]
     return {
         "loss": last["loss"],
@@ -139,8 +140,8 @@ def _row(
         "flops": _cost.flops(loop.size, density),
         "all_flops": _cost.all_flops(loop.size, density),
         "attention_share": _cost.attention_share(loop.size, density),
-        "block_bytes": _cost.block_bytes(loop.model, loop.optimizer),
-        "all_bytes": _cost.all_bytes(loop.model, loop.optimizer),
+        "block_bytes": block_bytes,
+        "all_bytes": all_bytes,
         "cpu_seconds": seconds,
         "step_ms": 1e3 * sorted(times)[len(times) // 2],
         "updates": watch.updates,
