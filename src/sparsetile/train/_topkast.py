@@ -168,7 +168,7 @@ class TopKAST(Method):
         new: Mapping[str, Int64[Tensor, " grown"]],
         generator: torch.Generator,
     ) -> None:
-        """Draw the values of new blocks, and choose anew what the product uses.
+        """Choose anew what the product uses, and draw the values of new blocks.
 
         Args:
             layers: The layers that were updated, or all of them at the start.
@@ -182,11 +182,10 @@ class TopKAST(Method):
             used, kept = amount.used(layer.nnzb), layer.forward_blocks
             if name not in new and kept is not None and len(kept) == used:
                 continue
-            scores = block_l1(layer)
+            # New blocks are zero still, so they begin outside.
+            layer.set_forward_(~weakest(block_l1(layer), layer.nnzb - used))
             if name in new:
                 layer.redraw_(new[name], generator)
-                scores[new[name]] = -1  # they begin outside
-            layer.set_forward_(~weakest(scores, layer.nnzb - used))
 
 
 def _checked_penalty(penalty: object) -> float:
