@@ -21,6 +21,7 @@ from sparsetile.train._set import SET
 from sparsetile.train._snfs import SNFS
 from sparsetile.train._srigl import SRigL
 from sparsetile.train._static import Static
+from sparsetile.train._supar import supar_groups, supar_init_
 from sparsetile.train._topkast import TopKAST
 from sparsetile.train._trainer import Trainer
 from sparsetile.train._watch import LayerSnapshot, Snapshot, watch
@@ -81,6 +82,8 @@ __all__ = [
     "count_flops",
     "signed",
     "sparse_lr",
+    "supar_groups",
+    "supar_init_",
     "transformer_flops",
     "uniform",
     "watch",
