@@ -35,6 +35,7 @@ class LSTM(Recurrent):
         ValueError: If an argument is out of range.
 
     Examples:
+        >>> import torch
         >>> lstm = LSTM(32, 64, density=0.25)
         >>> y, (h, c) = lstm(torch.randn(10, 4, 32))
         >>> y.shape, h.shape, lstm.hh_l0.nnzb
@@ -98,7 +99,7 @@ class LSTM(Recurrent):
             ValueError: If the other arguments are out of range, or a weight is computed.
 
         Examples:
-            >>> LSTM.from_lstm(torch.nn.LSTM(32, 64), density=0.5).ih_l0.density
+            >>> LSTM.from_lstm(nn.LSTM(32, 64), density=0.5).ih_l0.density
             0.5
         """
         return cast(LSTM, cls._from(lstm, blocksize, density, method, score))

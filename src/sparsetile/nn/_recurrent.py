@@ -1,8 +1,8 @@
 """What the recurrent layers have in common: their weights, and running over time both ways."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -111,7 +111,7 @@ class Recurrent(nn.Module):
         for name, _, k, _ in self._weights():
             layer = self._layer(name)
             layer.reset_parameters()
-            layer.values *= (k / self.hidden_size) ** 0.5
+            layer.values.mul_((k / self.hidden_size) ** 0.5)
             if layer.bias is not None:
                 layer.bias.uniform_(-1, 1).mul_(self.hidden_size**-0.5)
 
@@ -308,9 +308,10 @@ class Recurrent(nn.Module):
     def to_dense(self) -> nn.RNNBase:
         """Make the dense layer of torch with the same function; copies of all weights."""
         extra = {"proj_size": self.proj_size} if self.proj_size else {}
+        make = cast(Callable[..., nn.RNNBase], self.dense_type)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about dropout, as this layer has
-            dense = self.dense_type(
+            dense = make(
                 self.input_size,
                 self.hidden_size,
                 self.num_layers,
@@ -356,7 +357,8 @@ def dense_layers(dense: nn.RNNBase) -> dict[str, nn.Linear]:
                 f"{full} is computed by a parametrization or a pruning mask; make it plain first"
             )
         layer = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
-        layer.weight, layer.bias = weight, bias
+        layer.weight = weight
+        layer.register_parameter("bias", bias)
         if why := _dense.unfit(layer):
             raise ValueError(f"{full} cannot be made sparse: {why}")
         layers[name] = layer

@@ -7,8 +7,9 @@ from html import escape
 from torch import Tensor, nn
 
 from sparsetile.nn import _dense
-from sparsetile.nn._linear import Linear
+from sparsetile.nn._block_sparse import BlockSparse
 from sparsetile.nn._tied import tied_weights
+from sparsetile.nn._tied_head import TiedHead
 
 _HEADER = ("layer", "shape", "block", "density", "parameters", "bytes", "bytes dense", "note")
 
@@ -44,6 +45,7 @@ class Summary:
     and a last one for all other parameters, if there are any.
 
     Examples:
+        >>> from sparsetile.nn import Linear
         >>> result = summary(nn.Sequential(Linear(64, 64, bias=False, density=0.25)))
         >>> result.parameters, result.density
         (1024, 0.25)
@@ -131,6 +133,7 @@ def summary(model: nn.Module) -> Summary:
         TypeError: If the model is no module.
 
     Examples:
+        >>> from sparsetile.nn import Linear
         >>> model = nn.Sequential(Linear(64, 64, density=0.25, blocksize=16), nn.Linear(64, 8))
         >>> print(summary(model))
         layer  shape  block  density  parameters  bytes  bytes dense  note
@@ -143,13 +146,17 @@ def summary(model: nn.Module) -> Summary:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     tied = tied_weights(model)
+    names = {module: name for name, module in model.named_modules()}
     counted: set[int] = set()
     rows, others = [], []
     for name, module in model.named_modules():
         own = [p for p in module._parameters.values() if p is not None and id(p) not in counted]
         counted.update(map(id, own))
-        if isinstance(module, Linear):
+        if isinstance(module, BlockSparse):
             rows.append(_sparse_row(name, module, own))
+        elif isinstance(module, TiedHead):
+            note = f"tied to {names.get(module.embedding, 'an embedding elsewhere')}"
+            rows.append(_head_row(name, module, own, note))
         elif isinstance(module, nn.Linear | nn.Embedding) or _dense.is_conv1d(module):
             note = f"tied to {tied[name]}" if name in tied else ""
             rows.append(_dense_row(name, module, own, note))
@@ -162,18 +169,24 @@ def summary(model: nn.Module) -> Summary:
     return Summary(tuple(rows))
 
 
-def _sparse_row(name: str, layer: Linear, own: list[nn.Parameter]) -> Row:
-    missing = layer.out_features * layer.in_features - layer.values.numel()
+def _sparse_row(name: str, layer: BlockSparse, own: list[nn.Parameter]) -> Row:
+    missing = layer.shape[0] * layer.shape[1] - layer.values.numel()
     size = _bytes(own)
     return Row(
         name=name or type(layer).__name__,
-        shape=(layer.out_features, layer.in_features),
+        shape=layer.shape,
         blocksize=layer.blocksize,
         density=layer.density,
         parameters=sum(p.numel() for p in own),
         bytes=size + _bytes([layer.crow_indices, layer.col_indices]),
         dense_bytes=size + missing * layer.values.element_size(),
     )
+
+
+def _head_row(name: str, head: TiedHead, own: list[nn.Parameter], note: str) -> Row:
+    size, count = _bytes(own), sum(p.numel() for p in own)
+    shape, density = head.embedding.shape, head.embedding.density
+    return Row(name or type(head).__name__, shape, None, density, count, size, size, note)
 
 
 def _dense_row(name: str, layer: nn.Module, own: list[nn.Parameter], note: str) -> Row:

@@ -1,33 +1,21 @@
 """Makes the linear layers of any model sparse, or dense again, in place."""
 
 import warnings
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 import torch.nn.functional as F
 from torch import nn
 
 from sparsetile.matrix import Pattern
-from sparsetile.nn import _check, _dense
+from sparsetile.nn import _check
 from sparsetile.nn._budget import Budget, Candidate
 from sparsetile.nn._budget_layers import as_budget
 from sparsetile.nn._budget_patterns import chosen_patterns
 from sparsetile.nn._linear import Linear
-from sparsetile.nn._tied import output_head, tied_weights
-
-Filter = Callable[[nn.Module, str], bool]
-
-# Handles of hooks find their hooks through these dictionaries, so the dictionaries move along.
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
+from sparsetile.nn._recurrent import Recurrent
+from sparsetile.nn._selection import Filter, selected
+from sparsetile.nn._targets import built, dense_twins
 
 
 def sparsify_(
@@ -38,6 +26,7 @@ def sparsify_(
     method: Literal["random", "magnitude"] = "random",
     filter: Filter | None = None,
     balanced: bool = False,
+    embeddings: bool = False,
 ) -> nn.Module:
     """Replace the linear layers of a model by block-sparse ones, in place.
 
@@ -45,9 +34,9 @@ def sparsify_(
     trained one at what is left of its weights. Device, dtype, training flag, `requires_grad`,
     hooks and the bias parameters stay. Build the optimizer afterwards: the weights are new.
 
-    Left dense in any case: layers that are sparse already, weights shared with another module (a
-    language model's head tied to its embedding), and the output projection inside
-    `torch.nn.MultiheadAttention`, which torch reads as a plain weight.
+    Left in any case: layers that are sparse already, weights shared with another module (a
+    language model's head tied to its embedding, but for `embeddings=True`), and the output
+    projection inside `torch.nn.MultiheadAttention`, which torch reads as a plain weight.
 
     Args:
         model: Any module. If it is itself a linear layer, only the return value is sparse.
@@ -57,12 +46,16 @@ def sparsify_(
         blocksize: Shape of the blocks, an int or `(r, c)`; it need not divide the layers.
         method: Keep random blocks (train from scratch) or the strongest of each layer (prune),
             where the budget does not choose the blocks itself.
-        filter: `filter(module, name)` says which `torch.nn.Linear` (subclasses too) and
-            transformers `Conv1D` to replace. By default every layer of exactly these types but
-            the model's output head, where the model names one (`get_output_embeddings`).
+        filter: `filter(module, name)` says which `torch.nn.Linear` (subclasses too), transformers
+            `Conv1D`, `torch.nn.LSTM` and `torch.nn.GRU` to replace. By default every linear layer
+            of exactly these types but the model's output head, where the model names one
+            (`get_output_embeddings`).
         balanced: Draw random patterns with as many blocks in each block row as in any other, and
             in each block column, give or take one. By chance alone 18 % of the rows of a 256×256
             layer stay empty at density 0.1 and blocksize 16.
+        embeddings: Replace `torch.nn.Embedding` too, together with the heads and embeddings that
+            share its weight: those that `filter` selects, or by default the model's input
+            embedding, where it names one (`get_input_embeddings`), and else all.
 
     Returns:
         The model.
@@ -88,12 +81,13 @@ def sparsify_(
         )
     if method not in ("random", "magnitude"):
         raise ValueError(f'method must be "random" or "magnitude", got {method!r}')
-    if not isinstance(balanced, bool):
-        raise TypeError(f"balanced must be True or False, got {balanced!r}")
+    for name, flag in (("balanced", balanced), ("embeddings", embeddings)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name} must be True or False, got {flag!r}")
     block = _check.check_draw(None, blocksize, 1)
     budget = as_budget("density", density)
-    selected, left = _selected(model, filter)
-    if not selected:
+    targets, left = selected(model, filter, embeddings)
+    if not targets:
         warnings.warn(
             f"sparsify_ replaced nothing: {left}; choose layers with filter=…, or leave the call "
             "out",
@@ -101,17 +95,12 @@ def sparsify_(
             stacklevel=2,
         )
     candidates = [
-        Candidate(name, _dense.parts(dense)[0].detach(), block) for name, dense in selected.items()
+        Candidate(name, weight, block)
+        for target in targets
+        for name, weight in target.weights().items()
     ]
     patterns = chosen_patterns(budget, candidates, method, balanced)
-    made = {
-        dense: Linear.from_linear(dense, pattern=pattern)
-        for dense, pattern in zip(selected.values(), patterns, strict=True)
-        if pattern is not None
-    }
-    for dense, sparse in made.items():
-        sparse.register_parameter("bias", dense._parameters.get("bias"))
-        _share_hooks(dense, sparse)
+    made = built(targets, patterns)
     return _replace(model, made)
 
 
@@ -122,7 +111,7 @@ def densify_(model: nn.Module) -> nn.Module:
         model: Any module. If it is itself a sparse layer, only the return value is dense.
 
     Returns:
-        The model, with `torch.nn.Linear` (or the `Conv1D` that was there before) in each place.
+        The model, with torch's layers (or the `Conv1D` that was there before) in each place.
 
     Raises:
         TypeError: If the model is no module.
@@ -137,56 +126,16 @@ def densify_(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     made: dict[nn.Module, nn.Module] = {}
+    inner = {
+        layer
+        for module in model.modules()
+        if isinstance(module, Recurrent)
+        for layer in module.children()
+    }
     for sparse in model.modules():
-        if isinstance(sparse, Linear):
-            dense = _conv1d(sparse) if sparse._layout == "conv1d" else sparse.to_linear()
-            dense.register_parameter("bias", sparse.bias)
-            _share_hooks(sparse, dense)
-            made[sparse] = dense
+        if sparse not in inner:
+            dense_twins(sparse, made)
     return _replace(model, made)
-
-
-def _selected(model: nn.Module, filter: Filter | None) -> tuple[dict[str, nn.Module], str]:
-    """The dense layers to replace by name, all fit for it, and why the others are left."""
-    tied, head = tied_weights(model), output_head(model)
-    chosen: dict[str, nn.Module] = {}
-    left: Counter[str] = Counter()
-    for name, module in model.named_modules():
-        if isinstance(module, Linear):
-            left["sparse already"] += 1
-        if not isinstance(module, nn.Linear) and not _dense.is_conv1d(module):
-            continue
-        if why := _left_dense(module, name, filter, tied, head):
-            left[why] += 1
-            continue
-        if name in tied:
-            raise ValueError(
-                f"filter selects {name!r}, whose weight is shared with {tied[name]!r}; a shared "
-                "weight stays dense: leave it out in filter, or untie it first"
-            )
-        if why := _dense.unfit(module):
-            raise ValueError(f"layer {name!r} cannot be made sparse: {why}")
-        chosen[name] = module
-    reasons = ", ".join(f"{count} {why}" for why, count in left.items())
-    return (
-        chosen,
-        f"the model's linear layers: {reasons}" if left else "the model has no linear layer",
-    )
-
-
-def _left_dense(
-    module: nn.Module, name: str, filter: Filter | None, tied: Mapping[str, str], head: object
-) -> str | None:
-    """Why a dense linear layer is passed over; None if it is selected."""
-    if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
-        return "inside MultiheadAttention"
-    if filter is not None:
-        return None if filter(module, name) else "not selected by filter"
-    if _dense.plain_type(module) is not nn.Linear and not _dense.is_conv1d(module):
-        return "of a subclass"
-    if module is head:
-        return "the output head"
-    return "with a shared weight" if name in tied else None
 
 
 def _replace(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:
@@ -208,21 +157,3 @@ def _set_fused_activation(layer: nn.TransformerEncoderLayer) -> None:
         layer.activation_relu_or_gelu = 1
     elif layer.activation is F.gelu or isinstance(layer.activation, nn.GELU):
         layer.activation_relu_or_gelu = 2
-
-
-def _share_hooks(old: nn.Module, new: nn.Module) -> None:
-    for name in _HOOKS:
-        setattr(new, name, getattr(old, name))
-
-
-def _conv1d(sparse: Linear) -> nn.Module:
-    """The transformers layer that a sparse one was made of."""
-    from transformers.pytorch_utils import Conv1D
-
-    dense = sparse.to_linear()
-    conv = Conv1D(0, 0)
-    conv.nf, conv.nx = sparse.out_features, sparse.in_features
-    conv.weight = nn.Parameter(
-        dense.weight.detach().t().contiguous(), requires_grad=dense.weight.requires_grad
-    )
-    return conv.train(sparse.training)
