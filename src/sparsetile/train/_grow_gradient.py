@@ -20,7 +20,9 @@ class ByGradient:
     The dense gradient of a layer never exists at once. Exactly, the factors of the gradient are
     kept during the one step before an update (as much memory as autograd needed for them) and the
     product is scored chunk by chunk. With `candidates`, only the gradient at random free blocks is
-    computed, by a sampled product, as in guided stochastic exploration.
+    computed, by a sampled product, as in guided stochastic exploration. Where there is no gradient
+    (a layer that was not used, or a table of embeddings, whose gradient is no product) blocks grow
+    at random.
 
     Args:
         norm: Score of a block of the gradient: sum of magnitudes, root of the sum of squares, or
@@ -163,13 +165,13 @@ def strongest(room: Room, count: int, rows: Tensor | None, chunks: Any) -> Tenso
         Different free positions, ascending.
     """
     if rows is not None:
-        found = [best_in_rows(room, first, _finite(part), rows) for first, part in chunks]
+        found = [best_in_rows(room, first, _known(part), rows) for first, part in chunks]
         return torch.cat([*found, room.taken[:0]])
     kb = room.grid[1]
     best = torch.empty(0, dtype=torch.float64, device=room.taken.device)
     places = room.taken[:0]
     for first, part in chunks:
-        part = _finite(part)
+        part = _known(part)
         mark_taken_(room, first, part, -2)
         flat = part.view(-1)
         top = flat.topk(min(count, len(flat)), sorted=False).indices.sort().values
@@ -219,5 +221,6 @@ def checked_multiple(name: str, value: Any) -> float:
     return float(value)
 
 
-def _finite(scores: Tensor) -> Tensor:
-    return scores.nan_to_num_(nan=0.0)
+def _known(scores: Tensor) -> Tensor:
+    """Take a gradient of nothing, as of a layer that was not used, for unknown."""
+    return scores.nan_to_num_(nan=0.0).masked_fill_(scores == 0, -1)

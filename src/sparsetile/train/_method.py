@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
 
-from sparsetile.nn import BlockSparse
+from sparsetile.nn import BlockSparse, Linear
 from sparsetile.train._budget import Budget, Keep
 from sparsetile.train._check import checked_int
 from sparsetile.train._constraint import Constraint
 from sparsetile.train._grow import Grow
-from sparsetile.train._schedule import Amount, Clock
+from sparsetile.train._schedule import Amount, Clock, Never
 from sparsetile.train._scores import Drop
 from sparsetile.train._trainer import Trainer
 from sparsetile.train._young import AsPublished, Young
@@ -106,10 +106,21 @@ class Method:
         new: Mapping[str, Int64[Tensor, " grown"]],
         generator: torch.Generator,
     ) -> None:
-        """Finish an update; nothing here, for methods to override.
+        """Finish an update; for methods to override. Here, refuse what would be left stale.
 
         Args:
             layers: The layers that were updated, or all of them at the start.
             new: Which of the blocks of each layer are new; none at the start.
             generator: Where to take random numbers from.
+
+        Raises:
+            ValueError: If blocks move in a layer that computes with a part of its blocks.
         """
+        for name, layer in layers.items():
+            used = isinstance(layer, Linear) and layer.used is not None
+            if used and not isinstance(self.clock, Never):
+                raise ValueError(
+                    f"layer {name!r} computes with a part of its blocks, which only TopKAST "
+                    f"chooses anew when blocks move, and {type(self).__name__} moves them; call "
+                    "set_forward_(None) on the layer first, or attach TopKAST or Static"
+                )

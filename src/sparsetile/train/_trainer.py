@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from sparsetile.nn import BlockSparse
+from sparsetile.nn import BlockSparse, Linear
 from sparsetile.train._bits import count_bits, no_bits, set_bits_
 from sparsetile.train._budget import Stock
 from sparsetile.train._infancy import Infancy
@@ -46,7 +46,6 @@ class Trainer:
         history: One `Update` for each update so far.
 
     Examples:
-        >>> from sparsetile.nn import Linear
         >>> from sparsetile.train import DynSparse
         >>> model = nn.Sequential(Linear(64, 64, density=0.25))
         >>> optimizer = torch.optim.Adam(model.parameters())
@@ -85,6 +84,7 @@ class Trainer:
         self._infancy = Infancy(method.young, self.layers)
         self._listening = Listening(method)
         self._optimizer = weakref.ref(optimizer)
+        method.after_update(self.layers, {}, self._generator)  # may refuse
         self._hooks = (
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
@@ -92,7 +92,6 @@ class Trainer:
         self._attached = True
         for layer in self.layers.values():
             _TRAINERS[layer] = weakref.ref(self)
-        self.method.after_update(self.layers, {}, self._generator)
         self._listen()
 
     @property
@@ -142,6 +141,7 @@ class Trainer:
             ValueError: If a layer is missing, is the model's own, or has another pattern.
         """
         self._copies.append(same_layers(copy, self.layers))
+        self._share_sets()
 
     def coverage(self) -> Coverage:
         """Measure how much of each layer has been tried.
@@ -295,6 +295,7 @@ class Trainer:
             blocks[name], new[name] = layer.nnzb, move.new
         self._listening.end()
         method.after_update(layers, new, self._generator)
+        self._share_sets()
         self.history.append(Update(step, moved, dropped, wasted, blocks))
         self._call("on_update", self.history[-1])
 
@@ -313,6 +314,14 @@ class Trainer:
             apply_(move, twin, [])
         self._infancy.move(name, move, self.step_count)
         self._room[name] = layer.nnzb
+
+    def _share_sets(self) -> None:
+        """Let copies compute with the blocks that the model computes with."""
+        for copy in self._copies:
+            for name, layer in self.layers.items():
+                twin = copy[name]
+                if isinstance(layer, Linear) and isinstance(twin, Linear):
+                    twin.set_forward_(layer.used)
 
     def _call(self, event: str, *args: Any) -> None:
         for callback in self._callbacks:
