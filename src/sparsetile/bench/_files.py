@@ -33,6 +33,25 @@ def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, An
     write_text(path, file.getvalue())
 
 
+def read_csv(path: Path) -> list[dict[str, Any]]:
+    """Rows of a CSV file: numbers as numbers, an empty cell as None."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            {column: _value(text) for column, text in row.items()} for row in csv.DictReader(file)
+        ]
+
+
+def _value(text: str) -> str | int | float | None:
+    if not text:
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def cell_text(value: Any) -> Any:
     """A value as a CSV holds it: six digits of a float."""
     return f"{value:.6g}" if isinstance(value, float) else value

@@ -1,5 +1,6 @@
 """How the pictures of a benchmark look, and how one is kept: PNG, SVG and its numbers."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import ceil, log2
@@ -7,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparsetile.bench import _charts as charts
-from sparsetile.bench._files import write_csv
+from sparsetile.bench._files import write_csv, write_text
 
 INK, FAINT, LOSS = "#24292f", "#8a9099", "#b3261e"
 _WIDTH, _TITLE = 9.6, 0.62  # inches: the picture, and the room of its title
@@ -129,3 +130,13 @@ def keep(
 def save_svg(figure: Any, path: Path) -> None:
     """Write a picture as SVG; without a date it is the same file when nothing has changed."""
     figure.savefig(path, metadata={"Date": None})
+
+
+def save_small_svg(figure: Any, path: Path) -> None:
+    """Write a picture as SVG for a page: two thirds of the size, and nobody sees a difference."""
+    save_svg(figure, path)
+    text = path.read_text(encoding="utf-8").replace("DejaVuSans-", "g-")
+    # Comments, and digits of a coordinate beyond the third.
+    short = re.sub(r"(?s)<!--.*?-->|(?<=\.\d\d\d)\d+", "", text)
+    lines = (line.strip() for line in short.splitlines())
+    write_text(path, "\n".join(line for line in lines if line) + "\n")

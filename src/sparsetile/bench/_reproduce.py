@@ -1,15 +1,13 @@
 """`sparsetile reproduce popsparse`: published figures beside the model's, with their numbers."""
 
-import csv
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sparsetile.bench import _reproduce_figures as figures
 from sparsetile.bench import _reproduce_maps as maps
-from sparsetile.bench._files import write_csv, write_text
-from sparsetile.bench._plot_style import on_white, save_svg
+from sparsetile.bench._files import read_csv, write_csv, write_text
+from sparsetile.bench._plot_style import on_white, save_small_svg
 from sparsetile.bench._reproduce_cells import predict_cells
 from sparsetile.bench._reproduce_page import markdown, page_html
 from sparsetile.bench._reproduce_rows import COLUMNS, rows_of
@@ -74,8 +72,7 @@ def draw(folder: Path) -> list[Path]:
     with on_white():
         for name, figure in PICTURES.items():
             written.append(folder / f"{name}.svg")
-            save_svg(figure(rows), written[-1])
-            write_text(written[-1], _smaller(written[-1].read_text(encoding="utf-8")))
+            save_small_svg(figure(rows), written[-1])
     for end, text in ((".md", markdown(rows)), (".html", page_html(rows))):
         written.append(folder / f"index{end}")
         write_text(written[-1], text)
@@ -91,29 +88,4 @@ def read(folder: Path) -> dict[str, list[Row]]:
     Returns:
         By name, the rows; numbers as numbers, empty cells as None.
     """
-    return {
-        name: [
-            {column: _value(text) for column, text in row.items()}
-            for row in csv.DictReader(
-                (folder / f"{name}.csv").read_text(encoding="utf-8").splitlines()
-            )
-        ]
-        for name in _CSVS
-    }
-
-
-def _smaller(svg: str) -> str:
-    """Without indentation, comments, long names and digits that nobody sees: two thirds of it."""
-    short = re.sub(r"(?s)<!--.*?-->|(?<=\.\d\d\d)\d+", "", svg.replace("DejaVuSans-", "g-"))
-    return "\n".join(line.strip() for line in short.splitlines() if line.strip()) + "\n"
-
-
-def _value(text: str) -> str | int | float | None:
-    if not text:
-        return None
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    return {name: read_csv(folder / f"{name}.csv") for name in _CSVS}

@@ -1,11 +1,10 @@
 """The page that walks through a reproduction: Markdown and HTML, from its CSVs alone."""
 
-import html
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sparsetile.bench._reproduce_tables import Table, tables
+from sparsetile.bench import _pages
+from sparsetile.bench._reproduce_tables import tables
 
 Row = dict[str, Any]
 _TITLE = "PopSparse on a modelled machine of tiles"
@@ -32,74 +31,14 @@ PARTS: tuple[tuple[str, str | None, tuple[str, ...]], ...] = (
 
 def markdown(rows: Mapping[str, Sequence[Row]]) -> str:
     """The page in Markdown."""
-    made = tables(rows)
-    parts = [f"# {_TITLE}", _INTRO]
-    for heading, picture, names in PARTS:
-        parts.append(f"## {heading}")
-        if picture:
-            parts.append(f"![{heading}]({picture}.svg)\n\n[{picture}.csv]({picture}.csv)")
-        parts += [made[name].markdown() for name in names]
-    return "\n\n".join(parts) + "\n"
+    return _pages.markdown(_TITLE, _INTRO, PARTS, tables(rows))
 
 
 def page_html(rows: Mapping[str, Sequence[Row]]) -> str:
     """The page in HTML."""
-    made = tables(rows)
-    parts = [f"<h1>{_TITLE}</h1>\n<p>{html.escape(_INTRO)}</p>"]
-    for heading, picture, names in PARTS:
-        parts.append(f"<h2>{html.escape(heading)}</h2>")
-        if picture:
-            alt = html.escape(heading, quote=True)
-            parts.append(
-                f'<p><img src="{picture}.svg" alt="{alt}"><br>'
-                f'<a href="{picture}.csv">{picture}.csv</a></p>'
-            )
-        parts += [_html_table(made[name]) for name in names]
-    style = (
-        "body{font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:2rem auto;padding:0 1rem}"
-        "table{border-collapse:collapse;font-size:13px;display:block;overflow-x:auto}"
-        "td,th{border-bottom:1px solid #ddd;padding:.2rem .6rem;text-align:left}img{max-width:100%}"
-    )
-    return (
-        f'<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>{_TITLE}</title>\n'
-        f"<style>{style}</style>\n" + "\n".join(parts) + "\n</html>\n"
-    )
-
-
-def _html_table(table: Table) -> str:
-    lines = [("th", table.head), *(("td", line) for line in table.lines)]
-    return "\n".join(
-        [
-            "<table>",
-            *(
-                "<tr>" + "".join(f"<{tag}>{html.escape(c)}</{tag}>" for c in line) + "</tr>"
-                for tag, line in lines
-            ),
-            "</table>",
-        ]
-    )
+    return _pages.page_html(_TITLE, _INTRO, PARTS, tables(rows))
 
 
 def filled(text: str, rows: Mapping[str, Sequence[Row]]) -> str:
-    """A page whose tables are renewed; its prose stays.
-
-    Args:
-        text: A page with `<!-- table: NAME -->` and `<!-- end -->` around each table.
-        rows: Of the CSVs.
-
-    Returns:
-        The page.
-
-    Raises:
-        ValueError: If it names a table that does not exist.
-    """
-    made = tables(rows)
-
-    def renew(found: re.Match[str]) -> str:
-        if found[1] not in made:
-            raise ValueError(
-                f"the page asks for a table {found[1]!r}; there are {', '.join(made)}: name one"
-            )
-        return f"<!-- table: {found[1]} -->\n{made[found[1]].markdown()}\n<!-- end -->"
-
-    return re.sub(r"(?s)<!-- table: ([^>]*?) -->\n.*?<!-- end -->", renew, text)
+    """A page whose marked tables are renewed from the rows of the CSVs; its prose stays."""
+    return _pages.filled(text, tables(rows))

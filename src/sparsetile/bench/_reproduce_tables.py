@@ -2,24 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from math import exp, log
-from typing import Any, NamedTuple
+from typing import Any
 
+from sparsetile.bench._pages import Table
 from sparsetile.bench._reproduce_summary import regions_differ, said_regions
 
 Row = dict[str, Any]
 _PHASES = 3  # of a product that are named
-
-
-class Table(NamedTuple):
-    """A table of text."""
-
-    head: Sequence[str]
-    lines: Sequence[Sequence[str]]
-
-    def markdown(self) -> str:
-        """As GitHub and MyST read it."""
-        ruled = [self.head, ["---"] * len(self.head), *self.lines]
-        return "\n".join(f"| {' | '.join(line)} |" for line in ruled)
 
 
 def tables(rows: Mapping[str, Sequence[Row]]) -> dict[str, Table]:
