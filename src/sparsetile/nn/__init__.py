@@ -1,5 +1,6 @@
 """Layers that store a part of their weights, and the surgery that puts them into a model."""
 
+from sparsetile.nn._attention import SelfAttention
 from sparsetile.nn._block_sparse import BlockSparse
 from sparsetile.nn._budget import ER, ERK, Budget, Candidate, Uniform
 from sparsetile.nn._budget_global import GlobalMagnitude
@@ -8,6 +9,7 @@ from sparsetile.nn._embedding import Embedding
 from sparsetile.nn._gru import GRU
 from sparsetile.nn._linear import Linear
 from sparsetile.nn._lstm import LSTM
+from sparsetile.nn._mlp import MLP
 from sparsetile.nn._summary import Row, Summary, summary
 from sparsetile.nn._surgery import densify_, sparsify_
 from sparsetile.nn._tied_head import TiedHead
@@ -17,6 +19,7 @@ __all__ = [
     "ERK",
     "GRU",
     "LSTM",
+    "MLP",
     "BlockSparse",
     "Budget",
     "Candidate",
@@ -25,6 +28,7 @@ __all__ = [
     "Linear",
     "PerLayer",
     "Row",
+    "SelfAttention",
     "Summary",
     "TiedHead",
     "Uniform",
