@@ -34,7 +34,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def train(
-    context: typer.Context,
+    context: Any,  # a typer.Context, but of the class that typer makes it of
     *,
     files: list[Path] | None,
     config: Path | None,
@@ -152,7 +152,7 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     )
 
 
-def _typed(context: typer.Context, name: str) -> bool:
+def _typed(context: Any, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -173,4 +173,6 @@ def _print(facts: dict[str, str]) -> None:
     show(shown)
 
 
-train.__signature__ = _signature()  # type: ignore[attr-defined]
+_read = _signature()
+train.__signature__ = _read  # type: ignore[attr-defined]
+train.__annotations__ = {name: each.annotation for name, each in _read.parameters.items()}

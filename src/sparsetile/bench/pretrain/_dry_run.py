@@ -1,9 +1,9 @@
 """What a run would be: its model, layer by layer, and what it takes."""
 
 from sparsetile import nn
-from sparsetile.bench._files import human_bytes
 from sparsetile.bench.pretrain._build import block_rate, config_for, model_for
 from sparsetile.bench.pretrain._methods import DENSE, method_of
+from sparsetile.bench.pretrain._report import bytes_text
 from sparsetile.bench.pretrain._settings import Settings
 from sparsetile.train import count_flops
 
@@ -29,9 +29,6 @@ def describe(settings: Settings) -> tuple[dict[str, str], nn.Summary]:
         model, sequence=settings.sequence, batch=settings.batch * settings.accumulate
     )
     method = method_of(settings)
-    weights = sum(p.nbytes for p in model.parameters())
-    # Weights, their gradients and two moments of AdamW; the indices are needed once.
-    now, dense = 4 * weights + size.bytes - weights, 4 * size.dense_bytes
     facts = {
         "model": f"{'GPT-2' if settings.objective == 'clm' else 'BERT'}, {layers} layers, width "
         f"{width}, {heads} heads, {settings.sequence} tokens a row, {settings.vocabulary:,} "
@@ -43,8 +40,7 @@ def describe(settings: Settings) -> tuple[dict[str, str], nn.Summary]:
         "tokens": f"{settings.tokens_per_step:,} a step, "
         f"{settings.tokens_per_step * settings.steps:,} in {settings.steps:,} steps",
         "operations": f"{flops.total:.3g} a step, {flops.non_embedding:.3g} without the head",
-        "weights, gradients, state": f"{human_bytes(now)}; its dense twin {human_bytes(dense)}; "
-        "activations come on top",
+        "weights, gradients, state": f"{bytes_text(model)}; activations come on top",
     }
     if method is not None and settings.method != DENSE:
         due = sum(method.clock.due(step) for step in range(1, settings.steps + 1))

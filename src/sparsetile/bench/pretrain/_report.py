@@ -6,11 +6,12 @@ from statistics import median
 
 import torch
 
+from sparsetile import nn
 from sparsetile.bench._files import human_bytes
 from sparsetile.bench._tokens import Corpus
 from sparsetile.bench.pretrain._logs import EVAL, TRAIN, read_rows
 from sparsetile.bench.pretrain._session import Session
-from sparsetile.train import bytes_of, count_flops
+from sparsetile.train import count_flops
 
 
 def report(session: Session, folder: Path) -> dict[str, str]:
@@ -26,8 +27,6 @@ def report(session: Session, folder: Path) -> dict[str, str]:
     settings = session.settings
     loss = float(read_rows(folder / EVAL)[-1]["loss"])
     step_ms = median(float(row["step_ms"]) for row in read_rows(folder / TRAIN))
-    memory = bytes_of(session.model, session.optimizer)
-    now, dense = memory.sparse.total + memory.rest.total, memory.dense.total + memory.rest.total
     flops = count_flops(
         session.model, sequence=settings.sequence, batch=settings.batch * settings.accumulate
     )
@@ -38,8 +37,7 @@ def report(session: Session, folder: Path) -> dict[str, str]:
         "training": f"{session.seconds:,.1f} s, {step_ms:.1f} ms a step (median), "
         f"{settings.tokens_per_step / step_ms * 1000:,.0f} tokens/s",
         "operations": f"{flops.total:.3g} a step, {flops.non_embedding:.3g} without the head",
-        "weights, gradients, state": human_bytes(now)
-        + (f"; its dense twin {human_bytes(dense)}" if session.trainer else ""),
+        "weights, gradients, state": bytes_text(session.model),
     }
     if session.trainer is not None:
         lines["coverage"] = (
@@ -47,6 +45,20 @@ def report(session: Session, folder: Path) -> dict[str, str]:
             f"{len(session.trainer.history)} updates"
         )
     return lines
+
+
+def bytes_text(model: torch.nn.Module) -> str:
+    """Bytes that training with AdamW holds beside activations, and what the dense twin would.
+
+    Examples:
+        >>> bytes_text(torch.nn.Linear(50, 20, bias=False))
+        '16 kB'
+    """
+    size = nn.summary(model)
+    weights = sum(p.nbytes for p in model.parameters())
+    # Weights, their gradients and two moments; the indices are needed once.
+    now, dense = 4 * weights + size.bytes - weights, 4 * size.dense_bytes
+    return human_bytes(now) + (f"; its dense twin {human_bytes(dense)}" if now != dense else "")
 
 
 def unigram_loss(corpus: Corpus) -> float:

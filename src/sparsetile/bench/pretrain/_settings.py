@@ -6,7 +6,7 @@ from typing import Any
 
 from sparsetile.bench._errors import CommandError
 from sparsetile.bench._sweep import read_blocksize
-from sparsetile.bench.pretrain._methods import BUDGETS, METHODS
+from sparsetile.bench.pretrain._methods import BUDGETS, METHODS, method_of
 
 #: Layers, width and heads of the BERT family (Turc et al., "Well-Read Students Learn Better",
 #: 2019); the inner layers are four times as wide.
@@ -132,7 +132,7 @@ class Settings:
         0, MACHINE, "Decides weights, patterns, and the order of the data.", least=0
     )
 
-    output: Path = _option(_FOLDER, RECORDS, "Folder of the run.")
+    output: Path = _option(_FOLDER, RECORDS, "Folder of the run.")  # noqa: RUF009
     log_every: int = _option(10, RECORDS, "Steps between rows of train.csv.", least=1)
     eval_every: int = _option(200, RECORDS, "Steps between judgements on held-out text.", least=1)
     save_every: int = _option(500, RECORDS, "Steps between checkpoints.", least=1)
@@ -224,3 +224,4 @@ def check(settings: Settings) -> None:
         )
     if max(settings.block) > width:
         raise CommandError(f"--blocksize {settings.blocksize}: must be at most the width, {width}")
+    method_of(settings)
