@@ -4,6 +4,7 @@ from sparsetile.train._budget import ByMeanMomentum, Change, Cubic, Keep, Oversh
 from sparsetile.train._bytes import Bytes, Memory, bytes_of
 from sparsetile.train._constraint import EqualRows
 from sparsetile.train._dynsparse import DynSparse
+from sparsetile.train._film import PatternFilm
 from sparsetile.train._flops import FlopCount, count_flops, transformer_flops
 from sparsetile.train._gmp import GMP
 from sparsetile.train._grow import uniform
@@ -62,6 +63,7 @@ __all__ = [
     "Never",
     "Overshoot",
     "OwnStepCount",
+    "PatternFilm",
     "Ramp",
     "RigL",
     "Room",
