@@ -10,6 +10,7 @@ from sparsetile import nn
 from sparsetile.bench._errors import CommandError
 from sparsetile.bench._tokens import Corpus
 from sparsetile.bench.pretrain import _session, describe, pretrain
+from sparsetile.bench.pretrain._build import config_for, model_for
 from sparsetile.bench.pretrain._logs import COLUMNS, Log, read_rows
 from sparsetile.bench.pretrain._report import unigram_loss
 from sparsetile.bench.pretrain._session import Session
@@ -169,6 +170,24 @@ def test_gmp_starts_dense_and_topkast_uses_a_part(tmp_path):
     model = Session(top, corpus_of(top)).model
     layers = [m for m in model.modules() if isinstance(m, nn.Linear)]
     assert all(layer.weight.nnzb < layer.nnzb for layer in layers)
+
+
+def test_budgets_share_the_same_blocks_out_differently(tmp_path):
+    stored = {}
+    for budget in ("uniform", "er", "erk"):
+        settings = tiny(tmp_path, budget=budget)
+        model = model_for(settings, config_for(settings, 300))
+        stored[budget] = [m.nnzb for m in model.modules() if isinstance(m, nn.Linear)]
+    assert len({sum(counts) for counts in stored.values()}) == 1
+    assert stored["uniform"] != stored["er"]
+
+
+def test_srigl_starts_with_balanced_rows(tmp_path):
+    settings = tiny(tmp_path, method="srigl")
+    for layer in model_for(settings, config_for(settings, 300)).modules():
+        if isinstance(layer, nn.Linear):
+            rows = layer.crow_indices.diff()
+            assert rows.max() - rows.min() <= 1
 
 
 def test_unigram_loss_is_the_entropy_of_the_counts():

@@ -4,10 +4,10 @@ from typing import Any, cast
 
 import torch
 
-from sparsetile import nn, train
-from sparsetile.bench._model import ModelSize, build, config_of, groups_of, in_block
+from sparsetile import train
+from sparsetile.bench._model import ModelSize, build, config_of, groups_of
 from sparsetile.bench._tokens import Objective
-from sparsetile.bench.pretrain._methods import DENSE, first_density, pattern_density
+from sparsetile.bench.pretrain._methods import DENSE, first_density, sparsify_
 from sparsetile.bench.pretrain._settings import Settings
 
 
@@ -24,18 +24,14 @@ def model_for(settings: Settings, config: Any) -> torch.nn.Module:
     Examples:
         >>> settings = Settings(preset="tiny", layers=1, width=32, density=0.5)
         >>> model = model_for(settings, config_for(settings, vocabulary=300))
-        >>> sum(isinstance(module, nn.Linear) for module in model.modules())
+        >>> from sparsetile.nn import Linear
+        >>> sum(isinstance(module, Linear) for module in model.modules())
         4
     """
     model = build(config, settings.seed)
     if settings.method != DENSE:
         torch.manual_seed(settings.seed)
-        nn.sparsify_(
-            model,
-            density=pattern_density(settings),
-            blocksize=settings.block,
-            filter=in_block,
-        )
+        sparsify_(model, settings)
     return model
 
 

@@ -1,36 +1,36 @@
 """Names of the command line, and the methods and budgets they stand for."""
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from sparsetile import nn, train
 from sparsetile.bench._errors import CommandError
+from sparsetile.bench._model import in_block
 
 if TYPE_CHECKING:
     from sparsetile.bench.pretrain._settings import Settings
 
-_METHODS = {
-    name.lower(): name
-    for name in (
-        "Static",
-        "SET",
-        "DynSparse",
-        "RigL",
-        "ITOP",
-        "MEST",
-        "SNFS",
-        "TopKAST",
-        "GMP",
-        "SRigL",
-    )
-    if hasattr(train, name)
+_METHODS: dict[str, type[train.Method]] = {
+    "static": train.Static,
+    "set": train.SET,
+    "dynsparse": train.DynSparse,
+    "rigl": train.RigL,
+    "itop": train.ITOP,
+    "mest": train.MEST,
+    "snfs": train.SNFS,
+    "topkast": train.TopKAST,
+    "gmp": train.GMP,
+    "srigl": train.SRigL,
 }
-_BUDGETS = {name.lower(): name for name in ("Uniform", "ER", "ERK") if hasattr(nn, name)}
+_BUDGETS = {"uniform": nn.Uniform, "er": nn.ER, "erk": nn.ERK}
 DENSE = "dense"
 #: What `--method` takes.
 METHODS = (DENSE, *_METHODS)
 #: What `--budget` takes.
-BUDGETS = tuple(_BUDGETS) or ("uniform",)
+BUDGETS = tuple(_BUDGETS)
 
 
 def method_of(settings: "Settings") -> train.Method | None:
@@ -52,9 +52,9 @@ def method_of(settings: "Settings") -> train.Method | None:
     """
     if settings.method == DENSE:
         return None
-    kind = getattr(train, _METHODS[settings.method])
-    known = inspect.signature(kind).parameters
-    options: dict[str, float] = {
+    kind = _METHODS[settings.method]
+    known = _options(kind)
+    options: dict[str, Any] = {
         "total_steps": settings.steps,
         "every": settings.every,
         "density": settings.density,
@@ -62,14 +62,15 @@ def method_of(settings: "Settings") -> train.Method | None:
     }
     if settings.prune_ratio is not None:
         if "prune_ratio" not in known:
-            able = [name for name in _METHODS if _takes(name, "prune_ratio")]
+            able = [
+                n for n, k in _METHODS.items() if "prune_ratio" in inspect.signature(k).parameters
+            ]
             raise CommandError(
                 f"--prune-ratio {settings.prune_ratio:g}: --method {settings.method} has no such "
                 f"option; leave it out, or take one of {', '.join(able)}"
             )
         options["prune_ratio"] = settings.prune_ratio
-    method: train.Method = kind(**{k: v for k, v in options.items() if k in known})
-    return method
+    return kind(**{name: value for name, value in options.items() if name in known})
 
 
 def first_density(settings: "Settings") -> float:
@@ -77,13 +78,16 @@ def first_density(settings: "Settings") -> float:
     return 1.0 if settings.method in (DENSE, "gmp") else settings.density
 
 
-def pattern_density(settings: "Settings") -> Any:
-    """What `sparsify_` is given: a density, or a budget that shares it among layers."""
-    density = first_density(settings)
-    return (
-        density if settings.budget == "uniform" else getattr(nn, _BUDGETS[settings.budget])(density)
+def sparsify_(model: torch.nn.Module, settings: "Settings") -> None:
+    """Make the layers of the blocks sparse, with a pattern fit for the method, in place."""
+    nn.sparsify_(
+        model,
+        density=_BUDGETS[settings.budget](first_density(settings)),
+        blocksize=settings.block,
+        filter=in_block,
+        balanced=settings.method == "srigl",
     )
 
 
-def _takes(name: str, option: str) -> bool:
-    return option in inspect.signature(getattr(train, _METHODS[name])).parameters
+def _options(kind: type[train.Method]) -> Mapping[str, Any]:
+    return inspect.signature(kind).parameters
