@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from sparsetile.matrix import random_pattern
-from sparsetile.nn import Linear, densify_, sparsify_
+from sparsetile.nn import LSTM, Linear, SelfAttention, densify_, sparsify_
 from sparsetile.train import FlopCount, count_flops, transformer_flops
 from support import without_type_checks
 
@@ -107,6 +107,18 @@ def test_count_is_what_torch_sees(frozen):
 )
 def test_recurrent_layers_multiply_each_token_by_all_their_weights(layer, weights):
     assert count_flops(layer, sequence=5, batch=2).dense == 10 * 3 * 2 * weights
+
+
+def test_fused_attention_counts_as_that_of_torch():
+    sparse = count_flops(SelfAttention(16, 4, density=1.0, blocksize=4), sequence=10, batch=3)
+    dense = count_flops(nn.MultiheadAttention(16, 4), sequence=10, batch=3)
+    assert (sparse.sparse, sparse.attention) == (dense.dense, dense.attention)
+
+
+def test_sparse_recurrent_layer_counts_as_dense_at_its_density():
+    sparse = LSTM(8, 16, num_layers=2, density=0.5, blocksize=4)
+    dense = nn.LSTM(8, 16, num_layers=2)
+    assert count_flops(sparse, batch=7).sparse == count_flops(dense, batch=7).dense / 2
 
 
 def test_attention_of_torch_is_counted_with_its_products():

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from sparsetile.nn import BlockSparse, Embedding, TiedHead
+from sparsetile.nn import BlockSparse, Embedding, SelfAttention, TiedHead
 from sparsetile.train._check import checked_int
 
 #: Whether a module, of this name, belongs to the head of a model.
@@ -109,8 +109,8 @@ def count_flops(
     input and, unless it is frozen, as much for that of its values. Every layer is taken to see
     every token once. Counted are sparse layers, `torch.nn.Linear`, `Conv1D` of transformers,
     `torch.nn.MultiheadAttention`, `torch.nn.LSTM`, `GRU` and `RNN`, and the products of attention
-    of those and of Hugging Face models (by their config); norms, activations, softmax,
-    convolutions and the optimizer are not.
+    of `MultiheadAttention` and `SelfAttention` modules or, by its config, of a Hugging Face model;
+    norms, activations, softmax, convolutions and the optimizer are not.
 
     Args:
         model: Any module.
@@ -241,10 +241,11 @@ def _head_of(model: nn.Module) -> Head:
 def _widths(model: nn.Module) -> list[int]:
     """Width of each attention: heads times what each of them sees of a token."""
     widths = [m.embed_dim for m in model.modules() if isinstance(m, nn.MultiheadAttention)]
+    widths += [m.out.in_features for m in model.modules() if isinstance(m, SelfAttention)]
     # The outermost config; parts of a model have it too, or a copy of it.
     configs = (getattr(module, "config", None) for module in model.modules())
     config: Any = next((c for c in configs if hasattr(c, "num_hidden_layers")), None)
-    if config is None:
+    if widths or config is None:
         return widths
     heads = getattr(config, "num_attention_heads", None)
     each = getattr(config, "head_dim", None) or getattr(config, "d_kv", None)
@@ -253,4 +254,4 @@ def _widths(model: nn.Module) -> list[int]:
     if getattr(config, "is_encoder_decoder", False):
         # A decoder layer attends to itself and to the encoder.
         layers += 2 * (getattr(config, "num_decoder_layers", None) or config.num_hidden_layers)
-    return [*widths, *[width] * layers]
+    return [width] * layers
