@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sparsetile.matrix import random_pattern
-from sparsetile.nn import Embedding, TiedHead
+from sparsetile.nn import Embedding, TiedEmbedding, TiedHead
 from support import without_type_checks
 
 PATTERN = random_pattern(16, 32, blocksize=4, density=0.5, seed=0)
@@ -91,6 +91,17 @@ def test_both_uses_of_a_tied_table_add_to_one_gradient():
     dense = nn.Embedding(24, 16, _weight=full.grad)
     want = Embedding.from_embedding(dense, pattern=model.embed.pattern).values
     torch.testing.assert_close(model.embed.values.grad, want.detach())
+
+
+def test_a_second_embedding_has_a_padding_row_of_its_own():
+    table = Embedding(24, 16, blocksize=4, density=0.5)
+    second = TiedEmbedding(table, padding_idx=-24)
+    rows = torch.tensor([0, 1])
+    assert torch.equal(second(rows), table(rows))
+    (first,) = torch.autograd.grad(table(rows).sum(), table.values)
+    (other,) = torch.autograd.grad(second(rows).sum(), table.values)
+    assert bool((first[:, 0] != other[:, 0]).any())
+    assert torch.equal(first[:, 1:], other[:, 1:])
 
 
 def test_a_tied_table_is_one_parameter_and_one_entry():

@@ -12,6 +12,7 @@ from sparsetile.nn import (
     BlockSparse,
     Embedding,
     Linear,
+    TiedEmbedding,
     TiedHead,
     densify_,
     sparsify_,
@@ -43,7 +44,7 @@ class Twice(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.encoder, self.decoder = nn.Embedding(24, 16), nn.Embedding(24, 16)
+        self.encoder, self.decoder = nn.Embedding(24, 16), nn.Embedding(24, 16, padding_idx=3)
         self.head = nn.Linear(16, 24, bias=False)
         self.decoder.weight = self.head.weight = self.encoder.weight
 
@@ -131,13 +132,19 @@ def test_a_tied_table_becomes_sparse_with_its_head(tie, filter):
 
 def test_all_sharers_of_a_table_go_with_it():
     model = sparsify_(Twice(), density=0.5, blocksize=4, embeddings=True)
-    assert model.encoder is model.decoder is model.head.embedding
-    assert len(list(model.parameters())) == 1
+    assert model.encoder is model.decoder.embedding is model.head.embedding
+    assert isinstance(model.decoder, TiedEmbedding)
+    assert list(model.state_dict()) == [
+        "encoder.values",
+        "encoder.crow_indices",
+        "encoder.col_indices",
+    ]
     x = tokens()
     want = model(x)
     want.sum().backward()
     densify_(model)
     assert model.encoder.weight is model.decoder.weight is model.head.weight
+    assert (model.encoder.padding_idx, model.decoder.padding_idx) == (None, 3)
     torch.testing.assert_close(model(x), want)
 
 

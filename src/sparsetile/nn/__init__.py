@@ -2,6 +2,7 @@
 
 from sparsetile.nn._attention import SelfAttention
 from sparsetile.nn._block_sparse import BlockSparse
+from sparsetile.nn._borrowers import TiedEmbedding, TiedHead
 from sparsetile.nn._budget import ER, ERK, Budget, Candidate, Uniform
 from sparsetile.nn._budget_global import GlobalMagnitude
 from sparsetile.nn._budget_layers import PerLayer
@@ -12,7 +13,6 @@ from sparsetile.nn._lstm import LSTM
 from sparsetile.nn._mlp import MLP
 from sparsetile.nn._summary import Row, Summary, summary
 from sparsetile.nn._surgery import densify_, sparsify_
-from sparsetile.nn._tied_head import TiedHead
 
 __all__ = [
     "ER",
@@ -30,6 +30,7 @@ __all__ = [
     "Row",
     "SelfAttention",
     "Summary",
+    "TiedEmbedding",
     "TiedHead",
     "Uniform",
     "densify_",

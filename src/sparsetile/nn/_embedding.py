@@ -63,7 +63,7 @@ class Embedding(BlockSparse):
             _check.checked_size("num_embeddings", num_embeddings),
             _check.checked_size("embedding_dim", embedding_dim),
         )
-        padding_idx = _checked_padding(padding_idx, shape[0])
+        padding_idx = checked_padding(padding_idx, shape[0])
         dtype, device = _check.checked_dtype(dtype), _check.checked_device(device)
         _dense.check_source(shape, blocksize, density, pattern)
         if pattern is None:
@@ -189,7 +189,8 @@ def unfit(embedding: nn.Embedding) -> str | None:
     return _dense.unfit(embedding)
 
 
-def _checked_padding(padding_idx: int | None, rows: int) -> int | None:
+def checked_padding(padding_idx: int | None, rows: int) -> int | None:
+    """Check a padding row, and count it from the start."""
     if padding_idx is None:
         return None
     if isinstance(padding_idx, bool) or not isinstance(padding_idx, int):

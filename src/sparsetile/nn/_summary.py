@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from sparsetile.nn import _dense
 from sparsetile.nn._block_sparse import BlockSparse
+from sparsetile.nn._borrowers import Borrower
 from sparsetile.nn._tied import tied_weights
-from sparsetile.nn._tied_head import TiedHead
 
 _HEADER = ("layer", "shape", "block", "density", "parameters", "bytes", "bytes dense", "note")
 
@@ -154,9 +154,9 @@ def summary(model: nn.Module) -> Summary:
         counted.update(map(id, own))
         if isinstance(module, BlockSparse):
             rows.append(_sparse_row(name, module, own))
-        elif isinstance(module, TiedHead):
+        elif isinstance(module, Borrower):
             note = f"tied to {names.get(module.embedding, 'an embedding elsewhere')}"
-            rows.append(_head_row(name, module, own, note))
+            rows.append(_borrower_row(name, module, own, note))
         elif isinstance(module, nn.Linear | nn.Embedding) or _dense.is_conv1d(module):
             note = f"tied to {tied[name]}" if name in tied else ""
             rows.append(_dense_row(name, module, own, note))
@@ -183,10 +183,10 @@ def _sparse_row(name: str, layer: BlockSparse, own: list[nn.Parameter]) -> Row:
     )
 
 
-def _head_row(name: str, head: TiedHead, own: list[nn.Parameter], note: str) -> Row:
+def _borrower_row(name: str, reader: Borrower, own: list[nn.Parameter], note: str) -> Row:
     size, count = _bytes(own), sum(p.numel() for p in own)
-    shape, density = head.embedding.shape, head.embedding.density
-    return Row(name or type(head).__name__, shape, None, density, count, size, size, note)
+    shape, density = reader.embedding.shape, reader.embedding.density
+    return Row(name or type(reader).__name__, shape, None, density, count, size, size, note)
 
 
 def _dense_row(name: str, layer: nn.Module, own: list[nn.Parameter], note: str) -> Row:

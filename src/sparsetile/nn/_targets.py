@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 from sparsetile.matrix import Pattern
 from sparsetile.nn import _dense
+from sparsetile.nn._borrowers import Borrower, TiedEmbedding, TiedHead
 from sparsetile.nn._embedding import Embedding
 from sparsetile.nn._gru import GRU
 from sparsetile.nn._hooks import share_hooks
 from sparsetile.nn._linear import Linear
 from sparsetile.nn._lstm import LSTM
 from sparsetile.nn._recurrent import Recurrent, dense_layers
-from sparsetile.nn._tied_head import TiedHead
 
 RECURRENT: dict[type[nn.Module], type[Recurrent]] = {nn.LSTM: LSTM, nn.GRU: GRU}
 
@@ -90,18 +90,18 @@ class TableTarget:
         return {self.name: self.dense.weight.detach()}
 
     def build(self, patterns: Sequence[Pattern]) -> Made:
-        """Make what replaces the dense modules: one table, and heads that read it."""
+        """Make what replaces the dense modules: one table, and modules that read it."""
         table = Embedding.from_embedding(self.dense, pattern=patterns[0])
         share_hooks(self.dense, table)
         made: Made = {self.dense: table}
         for module in self.tied.values():
             if isinstance(module, nn.Embedding):
-                made[module] = table
-                continue
-            head = TiedHead(table).train(module.training)
-            head.register_parameter("bias", module._parameters.get("bias"))
-            share_hooks(module, head)
-            made[module] = head
+                reader: Borrower = TiedEmbedding(table, module.padding_idx)
+            else:
+                reader = TiedHead(table)
+                reader.register_parameter("bias", module._parameters.get("bias"))
+            share_hooks(module, reader)
+            made[module] = reader.train(module.training)
         return made
 
 
@@ -166,13 +166,16 @@ def dense_twins(sparse: nn.Module, made: Made) -> None:
                 setattr(dense, f"bias_{name}", bias)
     elif isinstance(sparse, Embedding):
         dense = sparse.to_embedding()
-    elif isinstance(sparse, TiedHead):
+    elif isinstance(sparse, Borrower):
         dense_twins(sparse.embedding, made)
-        dense = nn.Linear(sparse.in_features, sparse.out_features, bias=False, device="meta")
-        table = made[sparse.embedding]
-        assert isinstance(table, nn.Embedding)
-        dense.weight = table.weight
-        dense.register_parameter("bias", sparse.bias)
+        if isinstance(sparse, TiedEmbedding):
+            dense = nn.Embedding(*sparse.embedding.shape, sparse.padding_idx, device="meta")
+        else:
+            assert isinstance(sparse, TiedHead)
+            dense = nn.Linear(sparse.in_features, sparse.out_features, bias=False, device="meta")
+            dense.register_parameter("bias", sparse.bias)
+        weight = made[sparse.embedding]._parameters["weight"]
+        dense.register_parameter("weight", weight)
         dense.train(sparse.training)
     else:
         return
