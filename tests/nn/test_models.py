@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from sparsetile.nn import Linear, densify_, sparsify_
-
-transformers = pytest.importorskip("transformers")
+from support_transformers import bert, gpt2
 
 
 def sparse_names(model):
@@ -60,25 +59,6 @@ def test_attention_projections_stay_dense_and_attention_runs():
     assert sparse_names(attention) == []
     x = torch.randn(2, 6, 32)
     assert attention(x, x, x)[0].shape == (2, 6, 32)
-
-
-def gpt2():
-    config = transformers.GPT2Config(
-        n_layer=2, n_embd=32, n_head=4, vocab_size=64, n_positions=16, use_cache=False
-    )
-    return transformers.GPT2LMHeadModel(config)
-
-
-def bert():
-    config = transformers.BertConfig(
-        num_hidden_layers=2,
-        hidden_size=32,
-        num_attention_heads=4,
-        intermediate_size=64,
-        vocab_size=64,
-        max_position_embeddings=16,
-    )
-    return transformers.BertForMaskedLM(config)
 
 
 @pytest.mark.parametrize(("make", "count"), [(gpt2, 8), (bert, 13)])
