@@ -75,6 +75,9 @@ class Method:
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> Trainer:
         """Follow an optimizer from now on, through its step hook; the training loop stays as it is.
 
+        The trainer's state travels inside the optimizer's: what saves `optimizer.state_dict()` and
+        loads it resumes the trainer too.
+
         Args:
             model: A model with sparse layers; its frozen ones stay as they are.
             optimizer: The optimizer that holds their values.

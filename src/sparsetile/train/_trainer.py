@@ -23,6 +23,7 @@ from sparsetile.train._moments import (
 )
 from sparsetile.train._positions import positions
 from sparsetile.train._records import Coverage, Update
+from sparsetile.train._riding import ride
 from sparsetile.train._room import Room
 from sparsetile.train._schedule import Never
 from sparsetile.train._state import VERSION, check_state, update_of
@@ -64,6 +65,7 @@ class Trainer:
         self, method: "Method", model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> None:
         self.method = method
+        optimizer = _unwrapped(optimizer)
         self.layers = trained_layers(model, optimizer)
         _refuse_second(self.layers)
         if self._moves:
@@ -88,6 +90,7 @@ class Trainer:
         self._hooks = (
             optimizer.register_step_pre_hook(self._before_step),
             optimizer.register_step_post_hook(self._after_step),
+            *ride(self, optimizer),
         )
         self._attached = True
         for layer in self.layers.values():
@@ -159,6 +162,8 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """Collect what a resumed run needs beside the model and the optimizer.
+
+        The optimizer's own state holds it too, and restores it when it is loaded.
 
         Returns:
             Plain numbers and tensors, fit for `torch.save` and `torch.load(weights_only=True)`.
@@ -327,6 +332,13 @@ class Trainer:
         for callback in self._callbacks:
             if function := getattr(callback, event, None):
                 function(self, *args)
+
+
+def _unwrapped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The optimizer inside the wrappers of accelerate and Lightning, which have no hooks."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner
+    return optimizer
 
 
 def _refuse_second(layers: dict[str, BlockSparse]) -> None:

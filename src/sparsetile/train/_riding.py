@@ -1,0 +1,40 @@
+"""Lets a trainer ride in its optimizer's state, so that anybody's checkpoints hold it too."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.hooks import RemovableHandle
+
+if TYPE_CHECKING:
+    from sparsetile.train._trainer import Trainer
+
+# Torch's optimizers read two entries of a state by name and pass over all others.
+KEY = "sparsetile"
+
+
+def ride(trainer: "Trainer", optimizer: torch.optim.Optimizer) -> tuple[RemovableHandle, ...]:
+    """Put a trainer's state into its optimizer's, and take it from there.
+
+    Args:
+        trainer: Whose state.
+        optimizer: In whose `state_dict()` it travels and by whose `load_state_dict` it is restored,
+            if it is in there. Several trainers may follow one optimizer.
+
+    Returns:
+        Handles that end this.
+    """
+
+    def save(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
+        return {**state, KEY: [*state.get(KEY, []), trainer.state_dict()]}
+
+    def load(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+        riders = state.get(KEY, [])
+        mine = [s for s in riders if s["positions"].keys() == trainer.layers.keys()]
+        if riders:
+            trainer.load_state_dict((mine or riders)[0])
+
+    return (
+        optimizer.register_state_dict_post_hook(save),
+        optimizer.register_load_state_dict_pre_hook(load),
+    )
