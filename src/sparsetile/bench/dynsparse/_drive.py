@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -27,9 +27,7 @@ ENVIRONMENT = {
 }
 
 
-def drive(
-    store: Store, data: Data, wanted: Callable[[], Iterator[Job]], processes: int
-) -> None:
+def drive(store: Store, data: Data, wanted: Callable[[], Iterator[Job]], processes: int) -> None:
     """Do all runs that are wanted and not done.
 
     Args:
@@ -79,6 +77,31 @@ def _deal(
         taken.add(job.setting)
 
 
+def time_steps(settings: Sequence[Setting], rounds: int, data: Data) -> list[dict[str, Any]]:
+    """Time steps of several models in a process of its own.
+
+    Args:
+        settings: The models.
+        rounds: How often each has its turn.
+        data: The text.
+
+    Returns:
+        One row for each, as `_timing.measure` gives them.
+    """
+    worker = _Worker(data)
+    try:
+        worker.connection.send((list(settings), rounds))
+        while True:
+            kind, message = _heard(worker.connection, "the timing")
+            if kind == "done":
+                rows: list[dict[str, Any]] = message
+                return rows
+            if message[0] % 4 == 0:
+                say(f"  timing the steps, round {message[0]} of {rounds}")
+    finally:
+        worker.close()
+
+
 class _Worker:
     """A process that trains one model after another."""
 
@@ -109,15 +132,7 @@ class _Worker:
         """Take what the process has to say."""
         assert self.job is not None
         setting = self.job.setting
-        try:
-            kind, message = self.connection.recv()
-        except EOFError:
-            raise CommandError(
-                f"the run {setting.name} ended without a result (out of memory?); what was "
-                "finished is kept: start the command again, with fewer --jobs"
-            ) from None
-        if kind == "error":
-            raise CommandError(f"the run {setting.name} failed: {message}")
+        kind, message = _heard(self.connection, f"the run {setting.name}")
         now = time.monotonic()
         if kind == "done":
             store.add(self.job.stage, setting, message)
@@ -142,23 +157,50 @@ class _Worker:
         self.connection.close()
 
 
+def _heard(connection: Connection, what: str) -> tuple[str, Any]:
+    """The next message of a process.
+
+    Raises:
+        CommandError: If it failed or is gone.
+    """
+    try:
+        kind, message = connection.recv()
+    except EOFError:
+        raise CommandError(
+            f"{what} ended without a result (out of memory?); what was finished is kept: start "
+            "the command again, with fewer --jobs"
+        ) from None
+    if kind == "error":
+        raise CommandError(f"{what} failed: {message}")
+    return kind, message
+
+
 def work(connection: Connection, data: Data) -> None:
-    """Train what is asked for until nobody asks any more; runs in a process of its own."""
+    """Train or time what is asked for until nobody asks; runs in a process of its own."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to stop
     import torch
 
+    from sparsetile.bench.dynsparse._timing import measure
     from sparsetile.bench.dynsparse._train import run
 
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
+
+    def tell(*at: float) -> None:
+        connection.send(("step", at))
+
     while True:
         try:
-            setting: Setting = connection.recv()
+            asked: Setting | tuple[list[Setting], int] = connection.recv()
         except EOFError:
             return
         try:
-            result: Any = run(setting, data, lambda *at: connection.send(("step", at)))
+            answer: Any = (
+                run(asked, data, tell)
+                if isinstance(asked, Setting)
+                else measure(*asked, data, tell)
+            )
         except Exception as error:  # anything: the parent must hear of it
             connection.send(("error", f"{type(error).__name__}: {error}"))
             return
-        connection.send(("done", result))
+        connection.send(("done", answer))

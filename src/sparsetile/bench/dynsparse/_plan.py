@@ -60,9 +60,7 @@ def _jobs_of(
             yield from _at_best(tier, family, losses, "main", steps=tier.steps, seed=seed)
 
 
-def best_rate(
-    tier: Tier, family: Setting, losses: Mapping[Setting, float]
-) -> float | None:
+def best_rate(tier: Tier, family: Setting, losses: Mapping[Setting, float]) -> float | None:
     """The learning rate whose swept run ended best; None until the sweep is done."""
     if not tier.swept_steps:
         return tier.rates[len(tier.rates) // 2]
@@ -72,9 +70,7 @@ def best_rate(
     return min(tried, key=lambda setting: losses[setting]).lr
 
 
-def _sweep(
-    tier: Tier, family: Setting, losses: Mapping[Setting, float]
-) -> Sequence[Setting]:
+def _sweep(tier: Tier, family: Setting, losses: Mapping[Setting, float]) -> Sequence[Setting]:
     every = min(family.every, tier.swept_steps // 10)
     shape = replace(family, steps=tier.swept_steps, every=every, seed=0)
     tried = [replace(shape, lr=rate) for rate in tier.rates]

@@ -1,6 +1,7 @@
 """What one training run is: every choice that its result depends on."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 #: Methods of a run; all but `dense` are sparse.
@@ -71,7 +72,8 @@ class Setting:
 
 
 #: Columns of a CSV that tell a run's setting.
-COLUMNS: tuple[str, ...] = tuple(Setting.__dataclass_fields__)
+COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(Setting))
+_TEXTS = ("method", "drop", "objective", "text")
 
 
 def cells(setting: Setting) -> dict[str, Any]:
@@ -79,8 +81,9 @@ def cells(setting: Setting) -> dict[str, Any]:
     return asdict(setting)
 
 
-def setting_of(row: dict[str, Any]) -> Setting:
-    """The setting of a CSV row, read as text."""
-    kinds = {name: field.type for name, field in Setting.__dataclass_fields__.items()}
-    made = {int: int, float: float, str: str}
-    return Setting(**{name: made[kind](row[name]) for name, kind in kinds.items()})  # type: ignore
+def setting_of(row: Mapping[str, Any]) -> Setting:
+    """The setting of a CSV row."""
+    empty = Setting(method="", blocksize=0, width=0, layers=0, lr=0.0, steps=0)
+    # An empty cell is None, and 1.0 comes back as 1.
+    values = {name: type(getattr(empty, name))(row[name] or 0) for name in COLUMNS}
+    return Setting(**values | {name: row[name] or "" for name in _TEXTS})

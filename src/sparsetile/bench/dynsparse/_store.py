@@ -1,11 +1,10 @@
 """The runs that are done, kept in CSVs that are always whole."""
 
-import csv
 import subprocess
 from pathlib import Path
 from typing import Any
 
-from sparsetile.bench._files import write_csv
+from sparsetile.bench._files import read_csv, write_csv
 from sparsetile.bench.dynsparse._setting import COLUMNS, Setting, cells, setting_of
 from sparsetile.bench.dynsparse._train import Result
 
@@ -43,9 +42,9 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.runs = read_csv(folder / _RUNS)
-        self.curves = read_csv(folder / _CURVES)
-        self._commit = _commit()
+        self.runs = rows_in(folder / _RUNS)
+        self.curves = rows_in(folder / _CURVES)
+        self._commit = commit()
 
     @property
     def losses(self) -> dict[Setting, float]:
@@ -62,16 +61,13 @@ class Store:
         write_csv(self._folder / _RUNS, ("run", "stage", *COLUMNS, *RESULTS), self.runs)
 
 
-def read_csv(path: Path) -> list[dict[str, Any]]:
-    """Rows of a CSV as text; none if there is no such file."""
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    """Rows of a CSV; none if there is no such file."""
+    return read_csv(path) if path.exists() else []
 
 
-def _commit() -> str:
-    """The commit of this source, if it is a checkout of it."""
+def commit() -> str:
+    """The commit of this source, if it is a checkout of it; nothing if it is not."""
     asked = subprocess.run(
         ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"],
         capture_output=True,

@@ -1,6 +1,6 @@
 """How much of the experiment is done, by the time there is."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,7 @@ class Tier:
         intervals: Steps between updates, to compare.
         prune_ratios: Shares to move at first, to compare.
         drops: Scores of the blocks, to compare; at the last of `ablated_blocks` only.
+        timed_rounds: Turns of each model when steps are timed.
         limit: Characters of the text to keep, where it is not Shakespeare's.
         objectives: `clm`, or both.
         vocabulary: Different tokens.
@@ -49,10 +50,11 @@ class Tier:
     intervals: tuple[int, ...] = ()
     prune_ratios: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
     drops: tuple[str, ...] = ("l1", "l2", "max")
+    timed_rounds: int = 12
     limit: int = 8_000_000
     objectives: tuple[str, ...] = ("clm",)
     vocabulary: int = 1024
-    shakespeare: bool = field(default=True)
+    shakespeare: bool = True
 
 
 _RATES = (4e-3, 8e-3, 1.6e-2)
@@ -64,11 +66,12 @@ TIERS: dict[str, Tier] = {
         dense_widths=(32, 48),
         blocks=(4, 8),
         rates=(8e-3,),
-        steps=80,
+        steps=60,
         swept_steps=0,
-        every=20,
+        every=15,
         seeds=1,
         vocabulary=512,
+        timed_rounds=3,
         limit=150_000,
         shakespeare=False,
     ),
@@ -78,7 +81,7 @@ TIERS: dict[str, Tier] = {
         dense_widths=(64, 92, 144),
         blocks=(1, 4, 8, 16),
         rates=_RATES,
-        steps=4000,
+        steps=6000,
         swept_steps=1000,
         every=200,
         seeds=3,

@@ -12,7 +12,7 @@ from sparsetile import train
 from sparsetile.bench._tokens import Objective
 from sparsetile.bench.dynsparse import _cost
 from sparsetile.bench.dynsparse._data import Data
-from sparsetile.bench.dynsparse._model import LanguageModel, Size, build
+from sparsetile.bench.dynsparse._model import Size, build
 from sparsetile.bench.dynsparse._setting import Setting
 from sparsetile.bench.dynsparse._watch import Watch
 
@@ -169,7 +169,7 @@ def method_of(setting: Setting) -> Any:
         return None
     if setting.method == "static":
         return train.Static()
-    common = {
+    common: dict[str, Any] = {
         "total_steps": setting.steps,
         "every": setting.every,
         "prune_ratio": setting.prune_ratio,
