@@ -165,7 +165,12 @@ def strongest(room: Room, count: int, rows: Tensor | None, chunks: Any) -> Tenso
         Different free positions, ascending.
     """
     if rows is not None:
-        found = [best_in_rows(room, first, _known(part), rows) for first, part in chunks]
+        found = []
+        for first, part in chunks:
+            # Unknown ones come after all known ones, in random order.
+            keys = torch.rand(part.shape, generator=room.generator).to(part.device).neg()
+            scores = torch.where(_known(part) < 0, keys, part)
+            found.append(best_in_rows(room, first, scores, rows))
         return torch.cat([*found, room.taken[:0]])
     kb = room.grid[1]
     best = torch.empty(0, dtype=torch.float64, device=room.taken.device)
