@@ -23,14 +23,14 @@ from support_pretrain import corpus_of, tiny
     [("clm", "dynsparse", 0.5), ("mlm", "dense", -0.1)],
 )
 def test_held_out_loss_falls_to_and_below_what_counts_give(tmp_path, objective, method, margin):
-    settings = tiny(tmp_path, objective=objective, method=method, steps=40, every=15, lr=2e-3,
+    settings = tiny(tmp_path, objective=objective, method=method, steps=30, every=12, lr=2e-3,
                     rest_lr=1e-2, dropout=0.0, batch=8)  # fmt: skip
     session = Session(settings, corpus_of(settings))
     assert session.judge() == pytest.approx(math.log(300), abs=0.6)
     for _ in range(settings.steps):
         session.advance()
     assert session.judge() < unigram_loss(session.corpus) - margin
-    assert session.step == 40
+    assert session.step == 30
     assert session.trainer is None or len(session.trainer.history) == 2
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sparsetile.bench._plot_style import FAINT, on_white, panels, save_svg
+from sparsetile.bench._plot_style import FAINT, INK, on_white, panels, save_svg
 from sparsetile.bench.pretrain._logs import EVAL, TRAIN, UPDATES, read_rows
 
 LOSS, PATTERN = "loss.svg", "pattern.svg"
@@ -48,7 +48,9 @@ def _loss(
                 _column(judged, across), _column(judged, "loss"), "o-", color=_HELD_OUT,
                 markersize=3.5, label="held out",
             )  # fmt: skip
-            ax.axhline(unigram, color=_MOVED, linewidth=1.0, linestyle="--", label="word counts")
+            ax.axhline(
+                unigram, color=_MOVED, linewidth=1.0, linestyle="--", label="token counts alone"
+            )
             ax.set_xlabel("steps" if across == "step" else "seconds of training")
             ax.set_xlim(left=0)
         axes[0].set_ylabel("loss (nats per token)")
@@ -74,16 +76,17 @@ def _pattern(updates: Sequence[dict[str, str]], what: str) -> Any:
             alpha=0.15, linewidth=0, label="all layers",
         )  # fmt: skip
         axes[0].set_ylabel("positions ever stored (%)")
-        axes[0].set_ylim(0, 102)
         axes[1].plot(steps, [share(step, "moved") for step in steps], color=_MOVED, label="grown")
         axes[1].plot(
-            steps, [share(step, "wasted") for step in steps], color=FAINT,
-            label="dropped at once again",
+            steps, [share(step, "wasted") for step in steps], color=INK,
+            linestyle="--",
+            label="dropped, though just grown",
         )  # fmt: skip
         axes[1].set_ylabel("blocks of an update (% of the stored)")
-        axes[1].set_ylim(bottom=0)
         for ax in axes:
             ax.set_xlabel("steps")
+            ax.set_xlim(left=0)
+            ax.set_ylim(bottom=0)
             ax.legend()
 
     last = 100 * _column(at[steps[-1]], "coverage").mean()
