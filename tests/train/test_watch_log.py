@@ -159,6 +159,15 @@ def test_new_run_replaces_an_old_one_at_its_first_step(tmp_path):
     assert steps_in(path) == [1, 2]
 
 
+def test_file_that_is_moved_away_is_begun_anew(tmp_path):
+    run, path = Run(), tmp_path / "run.csv"
+    run.trainer.add_callback(CsvLog(path, every=1))
+    run.steps(2)
+    path.rename(tmp_path / "first.csv")
+    run.steps(2)
+    assert (steps_in(tmp_path / "first.csv"), steps_in(path)) == ([1, 2], [3, 4])
+
+
 def test_file_of_another_kind_is_refused_and_left_alone(tmp_path):
     path = tmp_path / "loss.csv"
     path.write_text("step,loss\n1,2.5\n")

@@ -59,6 +59,7 @@ class PatternFilm:
         TypeError: If it is no string.
 
     Examples:
+        >>> from pathlib import Path
         >>> from tempfile import TemporaryDirectory
         >>> from sparsetile.nn import Linear
         >>> from sparsetile.train import SET

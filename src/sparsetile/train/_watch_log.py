@@ -160,7 +160,8 @@ class CsvLog(Log):
         row = snapshot.row()
         line = ",".join(cell(row[name]) for name in COLUMNS) + "\n"
         with self.path.open("ab", buffering=0) as file:
-            file.write(line.encode())
+            # Somebody may have moved the file away.
+            file.write((line if file.tell() else _HEADER + line).encode())
 
     def _kept(self) -> list[str]:
         """The whole rows of the file, without its header."""
