@@ -90,7 +90,7 @@ def resume(settings: Settings, corpus: Corpus, checkpoint: Path) -> Session:
     session.optimizer.load_state_dict(rest["optimizer"])
     if session.trainer is not None:
         session.trainer.load_state_dict(rest["trainer"])
-        session.note_coverage()
+        session.coverage = session.trainer.coverage().mean
     session.step, session.seconds = rest["step"], rest["seconds"]
     session.recent = rest["recent"]
     torch.set_rng_state(rest["random"])

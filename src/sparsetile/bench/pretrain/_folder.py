@@ -5,11 +5,11 @@ from pathlib import Path
 
 from sparsetile.bench._errors import CommandError
 from sparsetile.bench.pretrain._checkpoint import FOLDER, checkpoints
-from sparsetile.bench.pretrain._logs import COLUMNS
+from sparsetile.bench.pretrain._logs import COLUMNS, UPDATES
 from sparsetile.bench.pretrain._pictures import PICTURES
 
 CONFIG, TOKENIZER = "config.toml", "tokenizer.json"
-_OWN = (CONFIG, TOKENIZER, FOLDER, *COLUMNS, *PICTURES)
+_OWN = (CONFIG, TOKENIZER, FOLDER, *COLUMNS, UPDATES, *PICTURES)
 
 
 def refuse_run(folder: Path) -> None:

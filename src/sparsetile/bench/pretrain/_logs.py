@@ -8,13 +8,14 @@ from typing import Any
 
 from sparsetile.bench._files import cell_text, write_csv
 
-TRAIN, EVAL, UPDATES = "train.csv", "eval.csv", "updates.csv"
+TRAIN, EVAL = "train.csv", "eval.csv"
 COLUMNS: Mapping[str, Sequence[str]] = {
     # loss is the mean since the row before; seconds are those of training alone
     TRAIN: ("step", "seconds", "tokens", "loss", "gradient_norm", "lr", "rest_lr", "step_ms"),
     EVAL: ("step", "seconds", "tokens", "loss", "perplexity"),
-    UPDATES: ("step", "layer", "moved", "dropped", "wasted", "blocks", "coverage"),
 }
+#: Written by `train.CsvLog`.
+UPDATES = "updates.csv"
 
 
 class Log:

@@ -9,7 +9,7 @@ from sparsetile.bench.pretrain._checkpoint import save
 from sparsetile.bench.pretrain._logs import EVAL, TRAIN, UPDATES, Log
 from sparsetile.bench.pretrain._session import Session
 from sparsetile.bench.pretrain._show import Display
-from sparsetile.train import Trainer, Update
+from sparsetile.train import CsvLog
 
 
 def train(session: Session, folder: Path, stop: Callable[[], bool]) -> None:
@@ -24,9 +24,10 @@ def train(session: Session, folder: Path, stop: Callable[[], bool]) -> None:
         CommandError: If the loss is no number any more.
     """
     settings = session.settings
-    logs = {name: Log(folder / name, session.step) for name in (TRAIN, EVAL, UPDATES)}
+    logs = {name: Log(folder / name, session.step) for name in (TRAIN, EVAL)}
     if session.trainer is not None:
-        session.trainer.add_callback(_Updates(session, logs[UPDATES]))
+        session.trainer.add_callback(session)
+        session.trainer.add_callback(CsvLog(folder / UPDATES))
     times: list[float] = []
     with Display(session) as display:
         while session.step < settings.steps and not stop():
@@ -51,29 +52,6 @@ def train(session: Session, folder: Path, stop: Callable[[], bool]) -> None:
             if session.step % settings.save_every == 0:
                 save(session, folder)
     save(session, folder)
-
-
-class _Updates:
-    """Writes a row for each layer after each update."""
-
-    def __init__(self, session: Session, log: Log) -> None:
-        self._session, self._log = session, log
-
-    def on_update(self, trainer: Trainer, update: Update) -> None:
-        covered = trainer.coverage()
-        self._session.coverage = covered.mean
-        for layer, moved in update.moved.items():
-            self._log.add(
-                {
-                    "step": update.step,
-                    "layer": layer,
-                    "moved": moved,
-                    "dropped": update.dropped[layer],
-                    "wasted": update.wasted[layer],
-                    "blocks": update.blocks[layer],
-                    "coverage": covered.layers[layer],
-                }
-            )
 
 
 def _where(session: Session) -> dict[str, float]:

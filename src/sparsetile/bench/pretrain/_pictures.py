@@ -62,26 +62,19 @@ def _loss(
 
 
 def _pattern(updates: Sequence[dict[str, str]], what: str) -> Any:
-    steps = sorted({int(row["step"]) for row in updates})
-    at = {step: [row for row in updates if int(row["step"]) == step] for step in steps}
+    steps, stored = _column(updates, "step"), _column(updates, "blocks")
 
-    def share(step: int, name: str) -> float:
-        return 100 * sum(_column(at[step], name)) / max(sum(_column(at[step], "blocks")), 1)
+    def share(name: str) -> Any:
+        return 100 * _column(updates, name)
 
     def paint(figure: Any, axes: list[Any]) -> None:
-        covered = [100 * _column(at[step], "coverage") for step in steps]
-        axes[0].plot(steps, [c.mean() for c in covered], color=_HELD_OUT, label="mean")
-        axes[0].fill_between(
-            steps, [c.min() for c in covered], [c.max() for c in covered], color=_HELD_OUT,
-            alpha=0.15, linewidth=0, label="all layers",
-        )  # fmt: skip
-        axes[0].set_ylabel("positions ever stored (%)")
-        axes[1].plot(steps, [share(step, "moved") for step in steps], color=_MOVED, label="grown")
+        axes[0].plot(steps, share("coverage"), color=_HELD_OUT, label="stored at some time")
+        axes[0].plot(steps, share("density"), color=FAINT, label="stored now")
+        axes[0].set_ylabel("block positions (%)")
+        axes[1].plot(steps, share("dropped") / stored, color=_MOVED, label="dropped")
         axes[1].plot(
-            steps, [share(step, "wasted") for step in steps], color=INK,
-            linestyle="--",
-            label="dropped, though just grown",
-        )  # fmt: skip
+            steps, share("wasted") / stored, "--", color=INK, label="of them just grown before"
+        )
         axes[1].set_ylabel("blocks of an update (% of the stored)")
         for ax in axes:
             ax.set_xlabel("steps")
@@ -89,7 +82,7 @@ def _pattern(updates: Sequence[dict[str, str]], what: str) -> Any:
             ax.set_ylim(bottom=0)
             ax.legend()
 
-    last = 100 * _column(at[steps[-1]], "coverage").mean()
+    last = share("coverage")[-1]
     titles = (f"{last:.0f} % of the block positions have been stored at some time", what)
     return panels(2, 3.2, paint, titles=titles, sharex=False, sharey=False)
 

@@ -17,7 +17,7 @@ from sparsetile.bench._tokens import MASK, Batches, Corpus, Objective
 from sparsetile.bench.pretrain._build import config_for, model_for, optimizer_for
 from sparsetile.bench.pretrain._methods import method_of
 from sparsetile.bench.pretrain._settings import Settings
-from sparsetile.train import Trainer
+from sparsetile.train import Trainer, Update
 
 _JUDGED_TOKENS = (
     16_384  # so many that the loss is known to about 0.03, and Base takes half a minute
@@ -68,8 +68,7 @@ class Session:
             self.trainer = method.attach(self.model, self.optimizer)
         self.step, self.seconds = 0, 0.0
         self.recent: list[float] = []
-        self.coverage: float | None = None
-        self.note_coverage()
+        self.coverage = self.trainer.coverage().mean if self.trainer else None
         self._forward = self.model
         if settings.compile:
             self._forward = cast(nn.Module, torch.compile(self.model))
@@ -118,9 +117,9 @@ class Session:
         self.model.train()
         return sum(losses) / len(losses)
 
-    def note_coverage(self) -> None:
-        """Measure the coverage anew."""
-        self.coverage = self.trainer.coverage().mean if self.trainer else None
+    def on_update(self, trainer: Trainer, update: Update) -> None:
+        """Note the coverage after an update, as a callback of the trainer."""
+        self.coverage = trainer.coverage().mean
 
     def _precision(self) -> Any:
         if self.settings.dtype == "bfloat16":
