@@ -58,7 +58,7 @@ def t5(**options):
         d_model=32,
         d_kv=8,
         d_ff=64,
-        num_layers=2,
+        num_layers=1,
         num_heads=4,
         decoder_start_token_id=0,
         **{"dropout_rate": 0.0} | options,

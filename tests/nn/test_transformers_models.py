@@ -17,7 +17,7 @@ MODELS = {
     "gpt2": (gpt2, 8, True),
     "llama": (llama, 14, True),
     "llama, own head": (lambda: llama(tie_word_embeddings=False), 14, False),
-    "t5": (t5, 32, True),
+    "t5": (t5, 16, True),
 }
 CASES = [pytest.param(*case, id=name) for name, case in MODELS.items()]
 GENERATING = [pytest.param(case[0], id=name) for name, case in MODELS.items() if name != "bert"]
@@ -91,7 +91,7 @@ def test_models_train_with_moving_patterns_and_go_on_from_a_checkpoint(make, cou
 def test_models_become_dense_again_and_dense_checkpoints_fit(make, count, tied):
     model, ids = sparse(make).eval(), tokens()
     want = loss_of(model, ids)
-    grads = {name: layer.pattern for name, layer in layers_of(model).items()}
+    patterns = {name: layer.pattern for name, layer in layers_of(model).items()}
     dense = densify_(copy.deepcopy(model))
     assert layers_of(dense) == {}
     torch.testing.assert_close(loss_of(dense, ids), want)
@@ -100,10 +100,10 @@ def test_models_become_dense_again_and_dense_checkpoints_fit(make, count, tied):
     make().load_state_dict(dense.state_dict())
     again = sparse(make, seed=7).eval()
     for name, layer in layers_of(again).items():
-        layer.set_pattern_(grads[name])
-    if make is bert:  # a checkpoint of all names of a tied table
-        again.load_state_dict(dense.state_dict(), strict=False)
-        torch.testing.assert_close(loss_of(again, ids), want)
+        layer.set_pattern_(patterns[name])
+    # Not strict: it names the weight of a tied head, which has none of its own here.
+    again.load_state_dict(dense.state_dict(), strict=False)
+    torch.testing.assert_close(loss_of(again, ids), want)
 
 
 @pytest.mark.parametrize("make, count, tied", CASES)
