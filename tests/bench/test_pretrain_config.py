@@ -36,9 +36,12 @@ def test_paths_with_quotes_and_backslashes_are_kept(tmp_path):
 
 
 def test_typed_wins_over_file_and_file_over_defaults(tmp_path):
-    file = file_with(tmp_path, 'preset = "tiny"\nsteps = 7\nlr = 1\ntext = ["a.txt", "b.txt"]\n')
+    file = file_with(
+        tmp_path, 'preset = "tiny"\nblocksize = 8\nsteps = 7\nlr = 1\ntext = ["a.txt", "b.txt"]\n'
+    )
     settings = choose({"steps": 8}, config=file, resume=False)
     assert (settings.preset, settings.steps, settings.lr) == ("tiny", 8, 1.0)
+    assert settings.block == (8, 8)
     assert settings.text == (Path("a.txt"), Path("b.txt"))
     assert settings.batch == Settings().batch
 
@@ -54,7 +57,7 @@ def test_typed_wins_over_file_and_file_over_defaults(tmp_path):
         ("compile = 1", "compile = 1: must be true or false, is a whole number"),
         ("text = 'a.txt'", "text = 'a.txt': must be a list of strings, paths, is a string"),
         ("text = [1]", "must be a list of strings, paths, is a list"),
-        ("blocksize = 4", "blocksize = 4: must be a string, is a whole number"),
+        ("blocksize = 4.5", "blocksize = 4.5: must be a string, is a number"),
         ("blocksize = 'big'", "blocksize = 'big': give sides from 1 to 4096"),
         ("density = 0.0", "density = 0.0: must be above 0 and at most 1"),
         ("lr = nan", "lr = nan: must be at least 0"),

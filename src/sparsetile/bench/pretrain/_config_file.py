@@ -51,6 +51,8 @@ def read_config(path: Path) -> dict[str, Any]:
                 f"{path}: unknown key {given!r}; {hint}Allowed are {', '.join(names)}"
             )
         name = names[given]
+        if name == "blocksize" and type(value) is int:
+            value = str(value)  # as it is typed
         read = _read(OPTIONS[name].type, value)
         if read is None:
             raise CommandError(

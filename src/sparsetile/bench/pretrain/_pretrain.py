@@ -10,7 +10,7 @@ import torch
 from sparsetile.bench._files import write_text
 from sparsetile.bench._progress import say
 from sparsetile.bench._text import read_text
-from sparsetile.bench._tokens import Corpus, encode, tokenize
+from sparsetile.bench._tokens import encode, tokenize
 from sparsetile.bench.pretrain import _folder
 from sparsetile.bench.pretrain._checkpoint import resume
 from sparsetile.bench.pretrain._config_file import write_config
@@ -91,7 +91,7 @@ def pretrain(
 
 
 def _announce(session: Session) -> None:
-    corpus: Corpus = session.corpus
+    corpus = session.corpus
     say(
         f"{len(corpus.train):,} tokens of {corpus.source}, {corpus.vocabulary:,} different ones; "
         f"{len(corpus.held_out):,} are held out"
