@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 from sparsetile.nn import GRU, LSTM, Linear
+from sparsetile.train import RigL
 from support import without_type_checks
 
 KINDS = {
@@ -197,6 +198,19 @@ def test_layers_learn_copy_and_compile(kind):
         compiled = torch.compile(rnn, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(x[:2])[0], rnn(x[:2])[0])
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("kind", [LSTM, GRU])
+def test_trainers_move_the_blocks_of_every_weight(kind):
+    rnn = kind(8, 16, bidirectional=True, blocksize=4, density=0.5)
+    optimizer = torch.optim.Adam(rnn.parameters(), lr=0.01)
+    trainer = RigL(total_steps=4, every=2).attach(rnn, optimizer)
+    for _ in range(4):
+        optimizer.zero_grad()
+        rnn(torch.randn(5, 2, 8))[0].square().mean().backward()
+        optimizer.step()
+    assert set(trainer.layers) == {"ih_l0", "hh_l0", "ih_l0_reverse", "hh_l0_reverse"}
+    assert all(count > 0 for count in trainer.history[0].moved.values())
 
 
 BAD = {
