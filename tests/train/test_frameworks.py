@@ -290,8 +290,8 @@ def lightning_fit(module, folder, accumulate=1, **resume):
     saver = ModelCheckpoint(folder, filename="{step}", every_n_epochs=1, save_top_k=-1)
     trainer = lightning.Trainer(
         max_steps=STEPS, accumulate_grad_batches=accumulate, gradient_clip_val=0.05,
-        accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False, devices=1,
-        callbacks=[saver], default_root_dir=folder,
+        accelerator="cpu", devices=1, logger=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[saver], default_root_dir=folder,
     )  # fmt: skip
     # Short epochs: Lightning itself resumes exactly between epochs only.
     loader = torch.utils.data.DataLoader(batches(accumulate), batch_size=None)

@@ -48,7 +48,8 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("at", range(1, TOTAL))
+# Before an update, and right after one.
+@pytest.mark.parametrize("at", [3, 4])
 @pytest.mark.parametrize("name", METHODS)
 def test_model_and_optimizer_are_all_that_a_resumed_run_needs(name, at):
     model, optimizer, trainer = start(METHODS[name])
