@@ -13,6 +13,7 @@ from sparsetile.bench import (
     _cli_plot,
     _cli_reproduce,
     _cli_show,
+    _cli_step,
     _cli_train,
     _cli_tune,
 )
@@ -32,6 +33,7 @@ _cli_plan.add_to(app)
 _cli_plot.add_to(app)
 _cli_reproduce.add_to(app)
 _cli_show.add_to(app)
+_cli_step.add_to(app)
 _cli_train.add_to(app)
 _cli_tune.add_to(app)
 

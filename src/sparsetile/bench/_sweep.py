@@ -73,6 +73,26 @@ def cases_of(lists: Lists) -> list[Case]:
     ]
 
 
+def blocksizes_of(text: str) -> list[tuple[int, int]]:
+    """Read the list of `--blocksize`; mistakes are CommandErrors.
+
+    Examples:
+        >>> blocksizes_of("4,16x1")
+        [(4, 4), (16, 1)]
+    """
+    return _entries("--blocksize", text, read_blocksize)
+
+
+def densities_of(text: str) -> list[float]:
+    """Read the list of `--density`; mistakes are CommandErrors.
+
+    Examples:
+        >>> densities_of("0.1,1/8")
+        [0.1, 0.125]
+    """
+    return _entries("--density", text, _density)
+
+
 def _entries(flag: str, text: str, read: Callable[[str], T]) -> list[T]:
     """Read each entry of a list once."""
     found: list[T] = []
