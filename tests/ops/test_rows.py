@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from sparsetile.matrix import random_pattern
-from sparsetile.ops import embedding, embedding_from_indices
+from sparsetile.ops import embedding, embedding_from_indices, embedding_grad
 from support import SHAPES, some_pattern, without_type_checks
 from support_ops import blocks_of, dense_of, dense_twin, most_bytes, values_for
 
@@ -132,7 +132,25 @@ def test_nothing_of_the_tables_size_is_made():
     assert most_bytes(lambda: embedding(rows, values, pattern).sum().backward()) < table // 8
 
 
+def test_the_gradient_can_be_taken_at_other_blocks():
+    rows, dy = some_rows(23, 2, 9), torch.randn(2, 9, 37)
+    other = random_pattern(23, 37, blocksize=(4, 7), density=0.5, seed=3)
+    table = torch.zeros(23, 37, requires_grad=True)
+    F.embedding(rows, table).backward(dy)
+    torch.testing.assert_close(embedding_grad(rows, dy, other), blocks_of(table.grad, other))
+
+
 BAD = {
+    "gradient's shape": (
+        lambda v: embedding_grad(torch.tensor([1]), torch.ones(1, 36), PATTERN),
+        ValueError,
+        r"dy has shape \[1, 36\], but it must be \[1, 37\]",
+    ),
+    "gradient's row": (
+        lambda v: embedding_grad(torch.tensor([23]), torch.ones(1, 37), PATTERN),
+        IndexError,
+        "row 23",
+    ),
     "float rows": (
         lambda v: embedding(torch.ones(3), v, PATTERN),
         TypeError,

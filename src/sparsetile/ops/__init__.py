@@ -3,7 +3,7 @@
 from sparsetile.matrix import register_product
 from sparsetile.ops._dispatch import backend, backends, last_kernel
 from sparsetile.ops._linear import Activation, linear, linear_from_indices
-from sparsetile.ops._rows import embedding, embedding_from_indices
+from sparsetile.ops._rows import embedding, embedding_from_indices, embedding_grad
 from sparsetile.ops._sddmm import sddmm
 from sparsetile.ops._spmm import spmm
 from sparsetile.ops._subset import linear_subset
@@ -16,6 +16,7 @@ __all__ = [
     "last_kernel",
     "embedding",
     "embedding_from_indices",
+    "embedding_grad",
     "linear",
     "linear_from_indices",
     "linear_subset",

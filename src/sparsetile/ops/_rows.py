@@ -98,12 +98,7 @@ def embedding_from_indices(
         >>> embedding_from_indices(torch.tensor([1]), torch.ones(2, 1, 2), crow, col, (2, 4))
         tensor([[0., 0., 1., 1.]])
     """
-    _check.is_tensor(_OP, "indices", indices)
-    if indices.dtype not in (torch.int32, torch.int64):
-        raise TypeError(
-            f"{_OP}: indices is {indices.dtype}; allowed are int32 and int64, the numbers of rows; "
-            "convert it with .long()"
-        )
+    _check_rows(_OP, indices)
     _check.operands(_OP, {"values": values})
     _check.indices(_OP, values, crow_indices, col_indices, shape)
     if indices.device != values.device:
@@ -120,6 +115,48 @@ def embedding_from_indices(
     padding = -1 if padding_idx is None else padding_idx
     args = (indices, values, crow_indices, col_indices, m, k, padding)
     return dispatched(Rows, EMBEDDING, *args)
+
+
+def embedding_grad(
+    indices: Int[Tensor, "*batch"], dy: Float[Tensor, "*batch k"], pattern: Pattern
+) -> Float[Tensor, "nnzb r c"]:
+    """Sum rows into the blocks of a table: the gradient of `embedding` at any pattern.
+
+    Args:
+        indices: Numbers of rows, int32 or int64, any shape.
+        dy: What to add to each of these rows.
+        pattern: Which blocks of the table are wanted.
+
+    Returns:
+        The blocks, in the dtype of dy, summed in float32 or better.
+
+    Raises:
+        TypeError: If an operand has a wrong type or dtype.
+        ValueError: If shapes or devices do not fit.
+        IndexError: If there is no row of such a number.
+
+    Examples:
+        >>> import torch
+        >>> from sparsetile.matrix import Pattern
+        >>> from sparsetile.ops import embedding_grad
+        >>> p = Pattern((2, 4), (1, 2), [0, 1, 2], [0, 1])
+        >>> embedding_grad(torch.tensor([1, 1]), torch.ones(2, 4), p).tolist()
+        [[[0.0, 0.0]], [[2.0, 2.0]]]
+    """
+    op = "embedding_grad"
+    _check.is_pattern(op, pattern)
+    _check_rows(op, indices)
+    _check.operands(op, {"dy": dy})
+    wanted = (*indices.shape, pattern.shape[1])
+    if tuple(dy.shape) != wanted:
+        raise ValueError(
+            f"{op}: dy has shape {list(dy.shape)}, but it must be {list(wanted)}, a row of the "
+            "table for each of indices; reshape it"
+        )
+    _check.pattern_device(op, "dy", dy, pattern)
+    _refuse_missing(indices, pattern.shape[0])
+    crow, col = pattern.crow_indices, pattern.col_indices
+    return dispatched(Blocks, EMBEDDING_GRAD, indices, dy, crow, col, *pattern.blocksize)
 
 
 def run_embedding(
@@ -164,6 +201,15 @@ def _pieces(
     # Counts on through the blocks of one asked row, then starts at those of the next.
     block = torch.arange(len(asked), device=flat.device) + (start - count.cumsum(0) + count)[asked]
     return asked * width + col[block], block * r + (flat - row * r)[asked]
+
+
+def _check_rows(op: str, indices: Tensor) -> None:
+    _check.is_tensor(op, "indices", indices)
+    if indices.dtype not in (torch.int32, torch.int64):
+        raise TypeError(
+            f"{op}: indices is {indices.dtype}; allowed are int32 and int64, the numbers of rows; "
+            "convert it with .long()"
+        )
 
 
 def _refuse_missing(indices: Tensor, m: int) -> None:
