@@ -159,6 +159,7 @@ def _hidden_weights(
 def _positive(name: str, value: Any, *, zero: bool = False) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
-    if not (0 <= value if zero else 0 < value) or not math.isfinite(value):
+    number = float(value)
+    if not (number > 0 or (zero and number == 0)) or math.isinf(number):
         raise ValueError(f"{name} must be finite and above 0{' or 0' * zero}, got {value}")
-    return float(value)
+    return number
