@@ -62,9 +62,7 @@ def method_of(settings: "Settings") -> train.Method | None:
     }
     if settings.prune_ratio is not None:
         if "prune_ratio" not in known:
-            able = [
-                n for n, k in _METHODS.items() if "prune_ratio" in inspect.signature(k).parameters
-            ]
+            able = [name for name, other in _METHODS.items() if "prune_ratio" in _options(other)]
             raise CommandError(
                 f"--prune-ratio {settings.prune_ratio:g}: --method {settings.method} has no such "
                 f"option; leave it out, or take one of {', '.join(able)}"
