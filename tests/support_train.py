@@ -8,7 +8,7 @@ from torch import nn
 from sparsetile.nn import sparsify_
 from sparsetile.train import GMP, ITOP, MEST, SET, SNFS, DynSparse, RigL, SRigL, Static
 
-STEPS = 24
+STEPS = 20
 # Every published method, with updates after steps 4, 8, … or so.
 METHODS = {
     "static": lambda: Static(),

@@ -61,7 +61,7 @@ class Around:
                     assert not any(part.any() for part in parts)
 
 
-@pytest.mark.parametrize("blocksize", [1, 4, (2, 3)], ids=str)
+@pytest.mark.parametrize("blocksize", [1, (2, 3)], ids=str)
 @pytest.mark.parametrize("name", MOVING)
 def test_updates_move_blocks_and_nothing_else(name, blocksize):
     model, optimizer = make(blocksize=blocksize)
@@ -70,7 +70,7 @@ def test_updates_move_blocks_and_nothing_else(name, blocksize):
     around = trainer.add_callback(Around())
     start = model[0].nnzb, model[2].nnzb
     run(model, optimizer, range(STEPS))
-    assert around.updates == len(trainer.history) >= 4
+    assert around.updates == len(trainer.history) >= 3
     assert sum(update.total + sum(update.dropped.values()) for update in trainer.history) > 0
     if name in KEEPING:
         assert all(tuple(u.blocks.values()) == start for u in trainer.history)
@@ -85,9 +85,11 @@ def test_updates_move_blocks_and_nothing_else(name, blocksize):
         )
 
 
-@pytest.mark.parametrize("stop", [3, 4, 5, 11, 12, 18])
+@pytest.mark.parametrize(
+    ("stop", "order"), [(7, "model_first"), (7, "trainer_first"), (8, "trainer_first")]
+)
 @pytest.mark.parametrize("name", METHODS)
-def test_a_resumed_run_is_bit_identical(name, stop):
+def test_a_resumed_run_is_bit_identical(name, stop, order):  # right before and after an update
     model, optimizer = make()
     whole = METHODS[name]().attach(model, optimizer)
     run(model, optimizer, range(STEPS))
@@ -100,9 +102,13 @@ def test_a_resumed_run_is_bit_identical(name, stop):
     )
     second, second_optimizer = make(seed=9)
     resumed = METHODS[name]().attach(second, second_optimizer)
-    second.load_state_dict(saved["m"])
-    second_optimizer.load_state_dict(saved["o"])
-    resumed.load_state_dict(saved["t"])
+    loads = [
+        lambda: second.load_state_dict(saved["m"]),
+        lambda: second_optimizer.load_state_dict(saved["o"]),
+        lambda: resumed.load_state_dict(saved["t"]),
+    ]
+    for load in loads if order == "model_first" else reversed(loads):
+        load()
     run(second, second_optimizer, range(stop, STEPS))
 
     theirs, ours = model.state_dict(), second.state_dict()

@@ -2,25 +2,16 @@
 
 import csv
 import io
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sparsetile._whole import write_whole
+
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file under another name, then give it its own."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file under another name, then give it its own."""
-    half = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        half.write_bytes(data)
-        half.replace(path)
-    finally:
-        half.unlink(missing_ok=True)
+    write_whole(path, text.encode())
 
 
 def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:

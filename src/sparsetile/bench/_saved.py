@@ -6,8 +6,9 @@ from typing import Any
 
 from torch import nn
 
+from sparsetile._whole import write_whole
 from sparsetile.bench._errors import CommandError
-from sparsetile.bench._files import write_bytes, write_text
+from sparsetile.bench._files import write_text
 from sparsetile.bench._model import build, make_sparse
 
 _MODEL, _CONFIG, _SPARSE, _TOKENIZER = (
@@ -81,7 +82,7 @@ def save_weights(path: Path, model: nn.Module) -> None:
             continue
         seen.add(tensor.data_ptr())
         tensors[name] = tensor.detach().contiguous()
-    write_bytes(path, to_bytes(tensors, metadata={"format": "pt"}))
+    write_whole(path, to_bytes(tensors, metadata={"format": "pt"}))
 
 
 def load_weights(path: Path, model: nn.Module) -> None:

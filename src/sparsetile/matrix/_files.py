@@ -1,13 +1,12 @@
 """Matrices and patterns in files that other tools read and write too."""
 
 import os
-import uuid
 from collections.abc import Callable, Mapping
-from io import BufferedIOBase
 from pathlib import Path
 
 import torch
 
+from sparsetile._whole import write_whole
 from sparsetile.matrix._bsr import BSR
 from sparsetile.matrix._check import as_blocksize, describe, message
 from sparsetile.matrix._convert import from_elements, pattern_of_elements
@@ -117,9 +116,9 @@ def write_matrix(path: str | os.PathLike[str], A: BSR | Pattern) -> None:
         allowed = "a file in a folder that exists"
         raise FileNotFoundError(message("write_matrix", got=got, allowed=allowed, fix=fix))
     if suffix == ".mtx":
-        _replace(target, lambda file: write_mtx(file, A))
+        write_whole(target, lambda file: write_mtx(file, A))
     elif isinstance(A, Pattern):
-        _replace(target, lambda file: _all_of(file, smtx_text(A)))
+        write_whole(target, smtx_text(A))
     else:
         allowed, fix = "a Pattern: .smtx holds no values", "write A.pattern, or write to .mtx"
         raise ValueError(message(str(path), got="a BSR", allowed=allowed, fix=fix))
@@ -179,21 +178,3 @@ def _read_npz(path: Path) -> Entries:
         got, allowed = f"{parts[2].dtype} values", "real floating or signed integer values"
         raise bad_file(path, got=got, allowed=allowed, fix=fix)
     return Entries((int(found.shape[0]), int(found.shape[1])), *parts)
-
-
-def _replace(path: Path, write: Callable[[BufferedIOBase], None]) -> None:
-    """Write beside the file, then put it in its place: whoever looks sees the old or the new."""
-    path = path.resolve()
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with beside.open("xb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _all_of(file: BufferedIOBase, data: bytes) -> None:
-    file.write(data)

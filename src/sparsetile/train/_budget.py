@@ -23,6 +23,11 @@ class Stock:
         at_start: Blocks it stored when the trainer was attached.
         move: Blocks that the schedule wants to move now.
         momentum: The optimizer's smoothed gradient of its values; None where it keeps none.
+
+    Examples:
+        >>> from sparsetile.nn import Linear
+        >>> Stock(Linear(8, 8, blocksize=4, density=0.5), torch.ones(2), at_start=2, move=1).size
+        4
     """
 
     layer: BlockSparse
@@ -40,7 +45,12 @@ class Stock:
 
 @dataclass(frozen=True)
 class Change:
-    """How many of a layer's blocks an update drops and how many it grows."""
+    """How many of a layer's blocks an update drops and how many it grows.
+
+    Examples:
+        >>> Change(drop=3, grow=3)
+        Change(drop=3, grow=3)
+    """
 
     drop: int
     grow: int

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sparsetile._whole import write_whole
 from sparsetile.matrix import Pattern
 from sparsetile.matrix._cells import cells_of
 from sparsetile.nn import BlockSparse
@@ -19,7 +20,7 @@ from sparsetile.train._film_svg import svg
 from sparsetile.train._positions import pattern_at, positions
 from sparsetile.train._records import Update
 from sparsetile.train._trainer import Trainer
-from sparsetile.train._watch_log import checked_path, write_whole
+from sparsetile.train._watch_log import checked_path
 
 # With more block positions a side than this, a picture shows densities, on fewer cells: shades
 # compress badly.

@@ -84,7 +84,7 @@ class Trainer:
         # What growth scores and constraints note of a layer from one update to the next.
         self._memory: dict[str, dict[str, Tensor]] = {name: {} for name in self.layers}
         self._infancy = Infancy(method.young, self.layers)
-        self._listening = Listening(method)
+        self._listening = Listening(method, self._memory)
         self._optimizer = weakref.ref(optimizer)
         method.after_update(self.layers, {}, self._generator)  # may refuse
         self._hooks = (
@@ -237,7 +237,7 @@ class Trainer:
     def _listen(self) -> None:
         """Collect gradients during the next step, if the growth score will ask for them."""
         due = self.method.clock.due(self.step_count + 1)
-        self._listening.begin(self._trained(), self._memory, self.step_count, due)
+        self._listening.begin(self._trained(), self.step_count, due)
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -256,7 +256,7 @@ class Trainer:
     ) -> None:
         self.step_count += 1
         self._infancy.after_step(self.step_count, optimizer)
-        self._listening.observe(self._memory)
+        self._listening.observe()
         self._call("on_step")
         due = self.method.clock.due(self.step_count)
         # Also after the first step, so that an unfit optimizer is found before the run is long.
@@ -290,7 +290,7 @@ class Trainer:
                 layer,
                 positions(layer),
                 self._generator,
-                self._listening.gradient(name),
+                self._listening.heard(name),
                 self._memory[name],
             )
             move = choose(room, stocks[name].scores, changes[name], method.grow, method.constraint)

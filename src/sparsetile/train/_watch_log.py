@@ -2,10 +2,10 @@
 
 import os
 import re
-import uuid
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from sparsetile._whole import write_whole
 from sparsetile.train._check import checked_int
 from sparsetile.train._records import Update
 from sparsetile.train._trainer import Trainer
@@ -192,16 +192,6 @@ def checked_path(name: str, path: object) -> Path:
             f"{name} {str(target)!r} lies in a folder that does not exist; make it first"
         )
     return target
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file under another name, then give it its own: it is whole or not there."""
-    half = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        half.write_bytes(data)
-        half.replace(path)
-    finally:
-        half.unlink(missing_ok=True)
 
 
 def cell(value: float | None) -> str:
