@@ -10,6 +10,7 @@ from sparsetile.train._check import checked_int
 from sparsetile.train._room import Room
 
 _CHUNK = 1 << 20  # random numbers that exist at once
+_DENSE = 32  # numbers in the range for each drawn one, up to which all of them are marked
 
 
 @runtime_checkable
@@ -118,6 +119,12 @@ def distinct(limit: int, count: int, generator: torch.Generator) -> Int64[Tensor
         rest[distinct(limit, limit - count, generator)] = False
         return rest.nonzero()[:, 0]
     # No number is favoured: what a round does depends only on how many are still missing.
+    if limit <= _DENSE * count:  # a byte for each number is less than sorting them takes
+        marks, missing = torch.zeros(limit, dtype=torch.bool), count
+        while missing:
+            marks[torch.randint(limit, (missing,), generator=generator)] = True
+            missing = count - int(marks.count_nonzero())
+        return marks.nonzero()[:, 0]
     chosen = torch.empty(0, dtype=torch.int64)
     while len(chosen) < count:
         more = torch.randint(limit, (count - len(chosen),), generator=generator)

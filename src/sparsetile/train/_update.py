@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -31,7 +32,7 @@ class Move:
     stored: Int64[Tensor, " after"]
     source: Int64[Tensor, " after"]
 
-    @property
+    @cached_property
     def new(self) -> Int64[Tensor, " grown"]:
         """Which of the blocks afterwards are new."""
         return (self.source < 0).nonzero()[:, 0]
