@@ -1,5 +1,6 @@
 """Where the time of a training step goes: our products, our other code, torch's parts."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -70,6 +71,8 @@ def shares_of(case: Case, rounds: int = 3) -> list[Share]:
         >>> {"product: forward", "product: dx"} <= {share.category for share in shares}
         True
     """
+    # Torch's profiler else tells stderr of every start and stop.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     spent: Counter[str] = Counter()
     wall = 0.0
 
