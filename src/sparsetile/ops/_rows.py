@@ -11,6 +11,7 @@ from sparsetile.matrix import Pattern
 from sparsetile.ops import _check
 from sparsetile.ops._autograd import Gradients, autograd_rule, dispatched
 from sparsetile.ops._register import LIBRARY
+from sparsetile.ops._tap import WATCHED
 
 _OP = "embedding"
 
@@ -176,6 +177,8 @@ def run_embedding_grad(
     indices: Tensor, dy: Tensor, crow: Tensor, col: Tensor, r: int, c: int
 ) -> Tensor:
     """Sum rows into the stored blocks of a table on real tensors."""
+    if WATCHED and (see := WATCHED.get(crow.data_ptr())):
+        see(indices, dy)
     k = dy.shape[-1]
     width = -(-k // c)
     target, source = _pieces(indices, crow, col, r, width)

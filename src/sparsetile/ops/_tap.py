@@ -20,7 +20,8 @@ def watch(crow_indices: Int[Tensor, " mb1"], see: See) -> Callable[[], None]:
     Args:
         crow_indices: The row starts that the product is called with; the tensor, not a copy.
         see: Called with the left factor `[..., m, t]` and the right one `[..., t, k]`. It may keep
-            them and must not change them.
+            them and must not change them. For a table that rows are looked up in (`embedding`),
+            with the numbers of the rows `[...]`, integers, and the gradient of each `[..., k]`.
 
     Returns:
         A function that ends the watch; calling it again does nothing.

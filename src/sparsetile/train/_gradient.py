@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from sparsetile.nn import BlockSparse
-from sparsetile.ops import sddmm
+from sparsetile.ops import embedding_grad, sddmm
 from sparsetile.train._positions import pattern_at
 
 Norm = Literal["l1", "l2", "max"]
@@ -47,10 +47,12 @@ class WholeGradient:
         self._dtype, self._device = _wide(layer.values.dtype), layer.values.device
         self._factors: list[tuple[Tensor, Tensor]] = []
 
-    def see(self, a: Float[Tensor, "*batch m t"], b: Float[Tensor, "*batch t k"]) -> None:
-        """Note the factors of one backward pass; the gradient is the sum of their products."""
+    def see(self, a: Tensor, b: Tensor) -> None:
+        """Note the factors of one backward pass, as `ops.watch` gives them."""
         a, b = a.detach(), b.detach()
-        if a.ndim > 2:
+        if not a.is_floating_point():  # rows of a table
+            a, b = a.flatten(), b.reshape(a.numel(), -1)
+        elif a.ndim > 2:
             a, b = a.mT.flatten(0, -2).mT, b.flatten(0, -2)
         self._factors.append((a, b))
 
@@ -69,7 +71,11 @@ class WholeGradient:
             padded = torch.zeros(count * r, kb * c, dtype=self._dtype, device=self._device)
             chunk = padded[: rows.stop - rows.start, :k]
             for a, b in wide:
-                chunk += a[rows].to(self._dtype) @ b
+                if a.is_floating_point():
+                    chunk += a[rows].to(self._dtype) @ b
+                else:
+                    here = (a >= rows.start) & (a < rows.stop)
+                    chunk.index_add_(0, a[here] - rows.start, b[here])
             _sum_over_processes(padded)
             yield first, pooled(padded.view(count, r, kb, c).transpose(1, 2), norm)
 
@@ -98,11 +104,15 @@ class SampledGradient:
         self.total: Float[Tensor, "n r c"] = torch.zeros(shape, dtype=dtype, device=values.device)
 
     @torch.no_grad()
-    def see(self, a: Float[Tensor, "*batch m t"], b: Float[Tensor, "*batch t k"]) -> None:
-        """Add the blocks of one backward pass."""
-        if a.ndim > 2:
-            a, b = a.mT.flatten(0, -2).mT, b.flatten(0, -2)
-        blocks = sddmm(a.detach(), b.detach(), self._pattern)
+    def see(self, a: Tensor, b: Tensor) -> None:
+        """Add the blocks of one backward pass, of factors as `ops.watch` gives them."""
+        a, b = a.detach(), b.detach()
+        if not a.is_floating_point():  # rows of a table
+            blocks = embedding_grad(a, b, self._pattern)
+        else:
+            if a.ndim > 2:
+                a, b = a.mT.flatten(0, -2).mT, b.flatten(0, -2)
+            blocks = sddmm(a, b, self._pattern)
         if blocks.isfinite().all():  # else of a step that a gradient scaler skips
             self.total += blocks
 

@@ -20,9 +20,8 @@ class ByGradient:
     The dense gradient of a layer never exists at once. Exactly, the factors of the gradient are
     kept during the one step before an update (as much memory as autograd needed for them) and the
     product is scored chunk by chunk. With `candidates`, only the gradient at random free blocks is
-    computed, by a sampled product, as in guided stochastic exploration. Where there is no gradient
-    (a layer that was not used, or a table of embeddings, whose gradient is no product) blocks grow
-    at random.
+    computed, by a sampled product, as in guided stochastic exploration. Where there is no gradient,
+    as in a layer that was not used, blocks grow at random.
 
     Args:
         norm: Score of a block of the gradient: sum of magnitudes, root of the sum of squares, or
