@@ -92,7 +92,7 @@ class Case:
 
     def learn(self, loss: Tensor) -> None:
         """Go backward."""
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
 
     def update(self) -> None:
         """Clip, if wanted, and change the weights."""
@@ -263,9 +263,9 @@ def _encoder(model: Model) -> nn.Module:
         max_position_embeddings=model.sequence,
         hidden_dropout_prob=model.dropout,
         attention_probs_dropout_prob=model.dropout,
-        attn_implementation=model.attention,
         pad_token_id=None,
     )
+    config._attn_implementation = model.attention
     torch.manual_seed(model.seed)
     encoder: nn.Module = BertModel(config, add_pooling_layer=False).encoder
     return encoder.train()

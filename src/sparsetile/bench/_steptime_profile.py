@@ -2,9 +2,10 @@
 
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
@@ -73,7 +74,7 @@ def shares_of(case: Case, rounds: int = 3) -> list[Share]:
     """
     # Torch's profiler else tells stderr of every start and stop.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    spent: Counter[str] = Counter()
+    spent: dict[str, float] = defaultdict(float)
     wall = 0.0
 
     def watched(phase: str, call: Callable[[], Any]) -> Any:
@@ -88,11 +89,14 @@ def shares_of(case: Case, rounds: int = 3) -> list[Share]:
 
     for _ in range(rounds):
         loss = watched(FORWARD, case.forward)
-        watched(BACKWARD, lambda loss=loss: case.learn(loss))
+        watched(BACKWARD, partial(case.learn, loss))
         watched("optimizer", case.update)
     spent[_REST] += max(0.0, wall - sum(spent.values()))
     total = sum(spent.values())
-    return [Share(name, amount / total) for name, amount in spent.most_common()]
+    return [
+        Share(name, amount / total)
+        for name, amount in sorted(spent.items(), key=lambda part: -part[1])
+    ]
 
 
 def bound(dense_over_sparse: float, shares: Iterable[Share]) -> float:

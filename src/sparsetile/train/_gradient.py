@@ -170,6 +170,8 @@ def pooled(blocks: Float[Tensor, "*n r c"], norm: Norm) -> Float[Tensor, "*n"]:
         >>> pooled(torch.tensor([[[3.0, -4.0]]]), "l2")
         tensor([5.])
     """
+    if blocks.shape[-2:] == (1, 1):  # every norm of one number
+        return blocks[..., 0, 0].abs()
     if norm == "l1":
         return blocks.abs().sum(dim=(-2, -1))
     if norm == "l2":

@@ -172,15 +172,17 @@ def strongest(room: Room, count: int, rows: Tensor | None, chunks: Any) -> Tenso
             found.append(best_in_rows(room, first, scores, rows))
         return torch.cat([*found, room.taken[:0]])
     kb = room.grid[1]
-    best = torch.empty(0, dtype=torch.float64, device=room.taken.device)
-    places = room.taken[:0]
+    best, places = torch.empty(0, device=room.taken.device), room.taken[:0]
     for first, part in chunks:
         part = _known(part)
         mark_taken_(room, first, part, -2)
         flat = part.view(-1)
-        top = flat.topk(min(count, len(flat)), sorted=False).indices.sort().values
-        top = top[flat[top] >= 0]
-        best = torch.cat([best, flat[top].double()])
+        # Of later chunks only what beats the worst so far is looked at: a sort of all is slow.
+        bar = best.amin() if 0 < count == len(best) else -0.5
+        top = (flat > bar).nonzero()[:, 0]
+        if len(top) > count:
+            top = top[flat[top].topk(count, sorted=False).indices.sort().values]
+        best = torch.cat([best.to(flat.dtype), flat[top]])
         places = torch.cat([places, top + first * kb])
         if len(best) > count:
             keep = best.topk(count, sorted=False).indices.sort().values
