@@ -160,6 +160,8 @@ def _dynsparse(
     except KeyboardInterrupt:
         warn(f"stopped; finished runs are kept in {folder}: the same command goes on from there")
         raise typer.Exit(STOPPED) from None
+    if only is Only.runs:
+        return
     written = dynsparse.draw(folder, tier)
     if page is not None and prose is not None:
         write_text(page, dynsparse.fill(prose, folder, tier))

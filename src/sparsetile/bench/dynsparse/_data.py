@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, UInt16
 from numpy import ndarray
 from torch import Tensor
 
@@ -30,8 +30,8 @@ class Data:
     """
 
     source: str
-    train: Int[ndarray, " t"]
-    held_out: Int[ndarray, " h"]
+    train: UInt16[ndarray, " t"]
+    held_out: UInt16[ndarray, " h"]
     vocabulary: int
     mask: int
 

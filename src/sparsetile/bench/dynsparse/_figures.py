@@ -43,7 +43,7 @@ def seconds_figure(lines: Sequence[Row], points: Sequence[Row]) -> Any:
     def paint(figure: Any, axes: list[Any]) -> None:
         ends, way = axes
         _cost_axes(ends, lines, "seconds")
-        ends.legend(fontsize=7, ncols=2)
+        legend(ends)
         for line in lines:
             mine = [p for p in points if all(p[name] == line[name] for name in _LINE)]
             if _dense(line):
@@ -52,7 +52,7 @@ def seconds_figure(lines: Sequence[Row], points: Sequence[Row]) -> Any:
                 color = block_style((line["blocksize"],) * 2)["color"]
                 look = {"color": color, "linestyle": _DASHES[line["method"]], "linewidth": 1.4}
             way.plot([p["seconds"] for p in mine], [p["loss"] for p in mine], **look)
-            if _dense(line) and mine and mine[-1]["seconds"] is not None:
+            if _dense(line) and mine:
                 way.annotate(
                     f"{line['width']}", (mine[-1]["seconds"], mine[-1]["loss"]), xytext=(3, -3),
                     textcoords="offset points", fontsize=8, color=FAINT,
@@ -87,7 +87,7 @@ def coverage_figure(points: Sequence[Row]) -> Any:
             ax.set_ylim(0, None)
             ax.set_xlabel("step")
             ax.set_title(label, fontsize=10)
-            ax.legend(fontsize=7.5, ncols=2)
+            legend(ax)
 
     titles = ("What has been tried, and what was tried in vain", "mean over layers and seeds")
     return panels(2, 3.6, paint, titles=titles, sharey=False)
@@ -98,7 +98,7 @@ def _costs(lines: Sequence[Row], costs: tuple[str, str], title: str) -> Any:
         for ax, cost in zip(axes, costs, strict=True):
             _cost_axes(ax, lines, cost)
         axes[1].set_ylabel("")
-        axes[1].legend(fontsize=7, ncols=2)
+        legend(axes[1])
 
     return panels(2, 4.2, paint, titles=(title, _note(lines)), sharex=False)
 
@@ -143,6 +143,12 @@ def log_axes(ax: Any, y: bool = False) -> None:
         ax.yaxis.set_major_formatter("{x:.2f}")
         ax.set_ylim(low, high)
     ax.minorticks_off()
+
+
+def legend(ax: Any, columns: int = 2) -> None:
+    """Say what is drawn, if anything is."""
+    if ax.get_legend_handles_labels()[0]:
+        ax.legend(fontsize=7.5, ncols=columns)
 
 
 def _dense(line: Row) -> bool:

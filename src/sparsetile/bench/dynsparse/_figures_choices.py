@@ -5,7 +5,7 @@ from typing import Any
 
 from sparsetile.bench._plot_style import block_style, panels
 from sparsetile.bench.dynsparse._chosen import Row
-from sparsetile.bench.dynsparse._figures import LABELS
+from sparsetile.bench.dynsparse._figures import LABELS, legend
 
 _GREYS = ("#b5bac1", "#7a7f87", "#24292f")
 
@@ -36,7 +36,7 @@ def sweeps_figure(rows: Sequence[Row]) -> Any:
             ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             ax.set_title(LABELS[method], fontsize=10)
             ax.set_xlabel("highest learning rate")
-            ax.legend(fontsize=8)
+            legend(ax, 1)
         axes[0].set_ylabel("held-out loss, nats a token")
 
     titles = (
@@ -101,7 +101,7 @@ def _choice(rows: Sequence[Row], x: str, label: str, title: str, log: bool = Fal
             ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             ax.minorticks_off()
             ax.set_xlabel(label)
-            ax.legend(fontsize=8)
+            legend(ax, 1)
         axes[0].set_title("held-out loss, nats a token; dotted: static", fontsize=9.5)
         axes[1].set_title("share of the positions ever stored", fontsize=9.5)
         axes[1].set_ylim(0, 1.02)

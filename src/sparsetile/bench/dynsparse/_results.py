@@ -57,7 +57,7 @@ def results(tier: Tier, folder: Path) -> dict[str, list[Row]]:
         "comparison": comparison,
         "verdicts": verdicts(comparison, lines, {part: parts.get(part, []) for part in _ABLATED}),
         "loss-flops": lines,
-        "loss-seconds": points,
+        "loss-seconds": [point for point in points if point["seconds"] is not None],
         "loss-bytes": lines,
         "coverage": [point for point in points if point["method"] != "dense"],
         "lines": lines,
