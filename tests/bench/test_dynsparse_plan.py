@@ -34,7 +34,7 @@ def test_at_first_only_learning_rates_are_looked_for():
     lines = {(s.method, s.blocksize, s.width) for s in (job.setting for job in first)}
     assert len(lines) == 11
     assert len(first) == 11 * len(NIGHTLY.rates)
-    assert {job.setting.steps for job in first} == {NIGHTLY.swept_steps}
+    assert {job.setting.steps for job in first} == {NIGHTLY.steps}
 
 
 def test_every_line_has_its_own_sweep_and_is_compared_at_its_best_rate():
@@ -64,8 +64,8 @@ def test_a_sweep_goes_on_where_its_best_is_at_an_end():
         if not left:
             break
         losses[left[0]] = -left[0].lr  # more is better
-    assert sorted(s.lr for s in losses) == [0.004, 0.008, 0.016, 0.032, 0.064]
-    assert best_rate(NIGHTLY, family, losses) == 0.064
+    assert sorted(s.lr for s in losses) == [0.002, 0.004, 0.008, 0.016, 0.032]
+    assert best_rate(NIGHTLY, family, losses) == 0.032
 
 
 def test_no_rate_is_best_before_the_sweep_is_done():

@@ -43,7 +43,7 @@ def _jobs_of(
 ) -> Iterator[Job]:
     families = [replace(f, objective=objective, text=text) for f in _families(tier)]
     rigl = [replace(f, objective=objective, text=text) for f in _rigl(tier)]
-    if tier.swept_steps:
+    if tier.swept:
         for family in families:
             for setting in _sweep(tier, family, losses):
                 yield Job("sweep", setting)
@@ -62,7 +62,7 @@ def _jobs_of(
 
 def best_rate(tier: Tier, family: Setting, losses: Mapping[Setting, float]) -> float | None:
     """The learning rate whose swept run ended best; None until the sweep is done."""
-    if not tier.swept_steps:
+    if not tier.swept:
         return tier.rates[len(tier.rates) // 2]
     tried = list(_sweep(tier, _swept_as(family), losses))
     if any(setting not in losses for setting in tried):
@@ -71,8 +71,7 @@ def best_rate(tier: Tier, family: Setting, losses: Mapping[Setting, float]) -> f
 
 
 def _sweep(tier: Tier, family: Setting, losses: Mapping[Setting, float]) -> Sequence[Setting]:
-    every = min(family.every, tier.swept_steps // 10)
-    shape = replace(family, steps=tier.swept_steps, every=every, seed=0)
+    shape = replace(family, steps=tier.steps, seed=0)
     tried = [replace(shape, lr=rate) for rate in tier.rates]
     for _ in range(_WIDER):
         if any(setting not in losses for setting in tried):

@@ -14,7 +14,8 @@ class Tier:
         blocks: Sides of the blocks.
         rates: Learning rates to try first, ascending; more are tried where the best is at an end.
         steps: Steps of the runs that are compared.
-        swept_steps: Steps of the runs that find the learning rate; 0 takes the middle one.
+        swept: Whether learning rates are tried, at full length with the first seed (shorter runs
+            favour rates that are too high); else the middle one is taken.
         every: Steps between updates.
         seeds: How many.
         batch: Rows of a step.
@@ -37,7 +38,7 @@ class Tier:
     blocks: tuple[int, ...]
     rates: tuple[float, ...]
     steps: int
-    swept_steps: int
+    swept: bool = True
     every: int
     seeds: int
     batch: int = 8
@@ -57,7 +58,7 @@ class Tier:
     shakespeare: bool = True
 
 
-_RATES = (4e-3, 8e-3, 1.6e-2)
+_RATES = (2e-3, 4e-3, 8e-3)
 
 TIERS: dict[str, Tier] = {
     "ci": Tier(
@@ -67,7 +68,7 @@ TIERS: dict[str, Tier] = {
         blocks=(4, 8),
         rates=(8e-3,),
         steps=60,
-        swept_steps=0,
+        swept=False,
         every=15,
         seeds=1,
         vocabulary=512,
@@ -81,14 +82,14 @@ TIERS: dict[str, Tier] = {
         dense_widths=(64, 92, 144),
         blocks=(1, 4, 8, 16),
         rates=_RATES,
-        steps=6000,
-        swept_steps=1000,
-        every=300,
+        steps=3000,
+        every=150,
         seeds=3,
+        batch=16,
         rigl_blocks=(1, 16),
         ablated_blocks=(1, 16),
         ablated_steps=3000,
-        intervals=(60, 150, 300, 600, 1500),
+        intervals=(50, 150, 300, 600, 1500),
     ),
     "report": Tier(
         layers=4,
@@ -97,7 +98,6 @@ TIERS: dict[str, Tier] = {
         blocks=(1, 4, 8, 16),
         rates=_RATES,
         steps=10_000,
-        swept_steps=3000,
         every=450,
         seeds=3,
         batch=16,
@@ -113,7 +113,6 @@ TIERS: dict[str, Tier] = {
         blocks=(1, 4, 8, 16),
         rates=_RATES,
         steps=20_000,
-        swept_steps=4000,
         every=450,
         seeds=3,
         batch=16,
