@@ -65,7 +65,7 @@ def reproduce(
     tier: Annotated[
         TierName | None,
         typer.Option(
-            help="dynsparse: ci (a minute), nightly (two core-hours), report (a night), long "
+            help="dynsparse: ci (a minute), nightly (four core-hours), report (a night), long "
             "(days). Finished runs are kept and not repeated; nightly by default."
         ),
     ] = None,
