@@ -54,9 +54,9 @@ REFUSED = {
     "other_size": ({"positions": {"": 16}}, "other sparse layers"),
     "at_start_list": ({"at_start": [1]}, r"\['at_start'\] must be a mapping"),
     "at_start_more": ({"at_start": {"": 10}}, r"\['at_start'\]\[''\] must be 0 to 9, got 10"),
-    "born_long": ({"born": {"": torch.zeros(4)}}, r"\['born'\]\[''\] must be an int32"),
+    "born_long": ({"born": {"": torch.zeros(4)}}, r"\['born'\]\[''\] must be a torch.uint8"),
     "born_many": (
-        {"born": {"": torch.zeros(10, dtype=torch.int32)}},
+        {"born": {"": torch.zeros(10, dtype=torch.uint8)}},
         r"\['born'\]\[''\] must be a vector.*at most 9, got shape \[10\]",
     ),
     "memory_number": ({"memory": {"": {"momentum": 3}}}, r"\['momentum'\] must be a tensor"),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Int32
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from sparsetile.nn import BlockSparse
@@ -12,9 +12,10 @@ from sparsetile.train._young import Young
 
 
 class Infancy:
-    """The birth of every block of some layers, as the step after which it was grown.
+    """The birth of every block of some layers: the step after which it was grown, if that matters.
 
-    Blocks that were there at the start are of step 0 and never young.
+    Blocks that were there at the start are of step 0 and never young. Where new blocks step as all
+    others do, one byte a block tells which ones the last update grew.
 
     Args:
         young: How new blocks take their first steps.
@@ -22,28 +23,38 @@ class Infancy:
 
     Examples:
         >>> from sparsetile.nn import Linear
-        >>> from sparsetile.train import Ramp
-        >>> Infancy(Ramp(3), {"up": Linear(4, 4, blocksize=2, density=0.5)}).born
+        >>> from sparsetile.train import AsPublished, Ramp
+        >>> layers = {"up": Linear(4, 4, blocksize=2, density=0.5)}
+        >>> Infancy(Ramp(3), layers).born
         {'up': tensor([0, 0], dtype=torch.int32)}
+        >>> Infancy(AsPublished(), layers).born
+        {'up': tensor([0, 0], dtype=torch.uint8)}
     """
 
     def __init__(self, young: Young, layers: Mapping[str, BlockSparse]) -> None:
         self.young = young
         self.layers = layers
-        self.born: dict[str, Int32[Tensor, " nnzb"]] = {}
+        self.dtype = torch.int32 if young.steps else torch.uint8
+        self.born: dict[str, Int[Tensor, " nnzb"]] = {}
         for name, layer in layers.items():
             self.forget(name, layer)
         self._before: dict[str, tuple[Tensor, Tensor]] = {}
 
     def forget(self, name: str, layer: BlockSparse) -> None:
         """Take all blocks of a layer for old ones."""
-        size = layer.nnzb
-        self.born[name] = torch.zeros(size, dtype=torch.int32, device=layer.values.device)
+        device = layer.values.device
+        self.born[name] = torch.zeros(layer.nnzb, dtype=self.dtype, device=device)
+
+    def newest(self, name: str, step: int) -> Bool[Tensor, " nnzb"]:
+        """Tell which blocks the last update grew, which came after step `step`."""
+        return self.born[name] == (step if self.young.steps else 1)
 
     def move(self, name: str, move: Move, step: int) -> None:
         """Note the birth of new blocks after step `step`."""
-        born = self.born[name].index_select(0, move.source.clamp(min=0))
-        self.born[name] = born.index_fill_(0, move.new, step)
+        if self.young.steps:
+            self.born[name] = move.carry(self.born[name]).index_fill_(0, move.new, step)
+        else:
+            self.born[name] = (move.source < 0).to(self.dtype)
 
     @torch.no_grad()
     def before_step(self, step: int) -> None:

@@ -25,12 +25,13 @@ _KEYS = (
 _COUNTS = ("moved", "dropped", "wasted", "blocks")
 
 
-def check_state(state: Any, positions: Mapping[str, int]) -> None:
+def check_state(state: Any, positions: Mapping[str, int], born: torch.dtype) -> None:
     """Refuse what no trainer of this model can have saved.
 
     Args:
         state: What is to be loaded.
         positions: Number of block positions of each layer that the trainer looks after.
+        born: How its trainer notes the births of blocks.
 
     Raises:
         TypeError: If an entry has the wrong type.
@@ -62,7 +63,7 @@ def check_state(state: Any, positions: Mapping[str, int]) -> None:
         at_start = parts["at_start"][name]
         checked_int(f"state['at_start'][{name!r}]", at_start, least=0, most=size)
         _check_bits(f"state['ever'][{name!r}]", parts["ever"][name], size)
-        _check_born(f"state['born'][{name!r}]", parts["born"][name], size)
+        _check_born(f"state['born'][{name!r}]", parts["born"][name], size, born)
         notes = f"state['memory'][{name!r}]"
         for key, value in _mapping(notes, parts["memory"][name]).items():
             if not isinstance(value, Tensor) or value.is_meta:
@@ -129,9 +130,12 @@ def _check_bits(name: str, value: Any, size: int) -> None:
         raise ValueError(f"{name} marks positions beyond the {size} that there are")
 
 
-def _check_born(name: str, value: Any, size: int) -> None:
-    if not isinstance(value, Tensor) or value.dtype != torch.int32 or value.is_meta:
-        raise TypeError(f"{name} must be an int32 tensor that holds data, got {_kind(value)}")
+def _check_born(name: str, value: Any, size: int, dtype: torch.dtype) -> None:
+    if not isinstance(value, Tensor) or value.dtype != dtype or value.is_meta:
+        raise TypeError(
+            f"{name} must be a {dtype} tensor that holds data, as methods with this young=… save "
+            f"it, got {_kind(value)}"
+        )
     if value.ndim != 1 or len(value) > size:
         raise ValueError(
             f"{name} must be a vector with one entry for each stored block, at most {size}, got "

@@ -201,7 +201,7 @@ class Trainer:
             ValueError: If entries are missing or out of range, or it comes from a model with
                 other sparse layers.
         """
-        check_state(state, self._positions)
+        check_state(state, self._positions, self._infancy.dtype)
         self.step_count = int(state["step_count"])
         self._generator.set_state(state["generator"].cpu())
         self.history = [update_of(entry) for entry in state["history"]]
@@ -294,7 +294,7 @@ class Trainer:
                 self._memory[name],
             )
             move = choose(room, stocks[name].scores, changes[name], method.grow, method.constraint)
-            wasted[name] = int((self._infancy.born[name][move.leaves] == before).sum())
+            wasted[name] = int((self._infancy.newest(name, before) & move.leaves).sum())
             self._apply(name, layer, move, optimizer)
             moved[name], dropped[name] = len(move.grown), int(move.leaves.sum())
             blocks[name], new[name] = layer.nnzb, move.new

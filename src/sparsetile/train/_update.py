@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Int64, Num
 from torch import Tensor
 
 from sparsetile.nn import BlockSparse
@@ -37,7 +37,7 @@ class Move:
         """Which of the blocks afterwards are new."""
         return (self.source < 0).nonzero()[:, 0]
 
-    def carry(self, tensor: Float[Tensor, "before ..."]) -> Float[Tensor, "after ..."]:
+    def carry(self, tensor: Num[Tensor, "before ..."]) -> Num[Tensor, "after ..."]:
         """Bring what belongs to the blocks into the new order; zeros for new ones."""
         moved = tensor.index_select(0, self.source.clamp(min=0))
         return moved.index_fill_(0, self.new, 0)
