@@ -110,8 +110,12 @@ def test_the_page_of_the_docs_has_every_table_picture_and_csv():
     asked = set(re.findall(r"<!-- table: (.*?) -->", text))
     assert asked == {name for _, _, names in PARTS for name in names}
     linked = set(re.findall(r"\]\(_static/dynsparse/([^)]+)\)", text))
-    assert {f"{name}.svg" for name in PICTURES} <= linked
+    folder = PAGE.parent / "_static" / "dynsparse"
+    assert all((folder / name).is_file() for name in linked)
     assert {f"{name}.csv" for name in PICTURES} <= linked
+    assert {name for name in linked if name.endswith(".svg")} == {
+        path.name for path in folder.glob("*.svg")
+    }
 
 
 def test_the_docs_tables_are_those_of_its_csvs():
