@@ -9,12 +9,20 @@ from torch import nn
 
 from sparsetile.nn import Linear
 from sparsetile.train import (
+    GMP,
+    ITOP,
+    MEST,
+    SET,
+    SNFS,
+    ByGradient,
+    ByMomentum,
     Constant,
     Cosine,
     DynSparse,
     Evenly,
     Every,
     Method,
+    RigL,
     Room,
     Static,
     block_l1,
@@ -84,6 +92,14 @@ def grown(taken, count):
     return uniform(Room(layer(), taken), count)
 
 
+def snfs_without_momentum():
+    net = layer()
+    optimizer = sgd(net)
+    SNFS(total_steps=9, every=1).attach(net, optimizer)
+    net(torch.ones(3, 16)).sum().backward()
+    optimizer.step()
+
+
 def shared_values():
     net = nn.Sequential(layer(), layer())
     net[1].values = net[0].values
@@ -132,6 +148,50 @@ BAD = {
     "uniform_none": (lambda: uniform(None, 1), "room must be a sparsetile.train.Room"),
     "uniform_taken": (lambda: grown([0], 1), "room.taken must be a vector of int64"),
     "uniform_count": (lambda: grown(torch.arange(12), 5), "count must be 0 to 4, got 5"),
+    "by_gradient_unheard": (
+        lambda: ByGradient()(Room(layer(), torch.tensor([0])), 1),
+        "growing by gradient needs a step with a backward pass",
+    ),
+    "by_momentum_unheard": (
+        lambda: ByMomentum()(Room(layer(), torch.tensor([0])), 1),
+        "growing by momentum needs steps with a backward pass",
+    ),
+    "by_gradient_norm": (lambda: ByGradient("l3"), "norm must be one of 'l1', 'l2', 'max'"),
+    "candidates_zero": (lambda: ByGradient(candidates=0), "candidates must be above 0 and finite"),
+    "candidates_text": (lambda: ByMomentum(candidates="all"), "candidates must be a number"),
+    "smoothing_one": (lambda: ByMomentum(1.0), "smoothing must be at least 0 and below 1"),
+    "rows_sum": (
+        lambda: uniform(Room(layer(), torch.tensor([0])), 2, torch.tensor([1, 0, 0, 0])),
+        "rows must add up to count=2, got 1",
+    ),
+    "rows_full": (
+        lambda: uniform(Room(layer(), torch.arange(4)), 1, torch.tensor([1, 0, 0, 0])),
+        "rows asks for 1 blocks in block row 0, where 0 positions are free",
+    ),
+    "set_every": (lambda: SET(total_steps=9, every=0), "every must be 1 or more"),
+    "rigl_stop": (lambda: RigL(total_steps=9, stop=0.01), "stop=0.01 is not one step of"),
+    "rigl_stop_two": (lambda: RigL(total_steps=9, stop=2), "stop must be between 0 and 1"),
+    "itop_grow": (lambda: ITOP(total_steps=9, grow="up"), 'grow must be "random" or "gradient"'),
+    "mest_soft": (
+        lambda: MEST(total_steps=9, every=3, ratios=(0.1,), soft=True),
+        "soft=True needs a last ratio of 0",
+    ),
+    "mest_none": (lambda: MEST(total_steps=9, every=3, ratios=()), "ratios must have one share"),
+    "mest_weight": (
+        lambda: MEST(total_steps=9, every=3, gradient_weight=-1),
+        "weight must be between 0 and 1",
+    ),
+    "gmp_density": (lambda: GMP(density=1.5, total_steps=9), "final must be between 0 and 1"),
+    "gmp_order": (
+        lambda: GMP(density=0.5, total_steps=9, start=0.9, stop=0.5),
+        "stop must come after start",
+    ),
+    "gmp_scope": (
+        lambda: GMP(density=0.5, total_steps=9, scope="all"),
+        'scope must be "layer" or "global"',
+    ),
+    "snfs_no_momentum": (snfs_without_momentum, "needs an optimizer that keeps one"),
+    "callback": (lambda: attached().add_callback(print), r"callback must have a method on_step"),
     "no_model": (lambda: method().attach([layer()], sgd(layer())), "model must be a torch.nn.Mod"),
     "no_optimizer": (lambda: method().attach(layer(), 0.1), "optimizer must be a torch optimizer"),
     "dense_model": (

@@ -143,9 +143,19 @@ class ByMomentum:
     def __call__(
         self, room: Room, count: int, rows: Int64[Tensor, " mb"] | None = None
     ) -> Int64[Tensor, " count"]:
-        """Choose the free positions with the largest momentum, and forget it."""
+        """Choose the free positions with the largest momentum, and forget it.
+
+        Raises:
+            ValueError: If nothing is known of the momentum.
+        """
         check_room(room)
         count = checked_count(room, count, rows)
+        if "momentum" not in room.memory:
+            raise ValueError(
+                "growing by momentum needs steps with a backward pass through the layer, and none "
+                "was observed; attach a method with grow=ByMomentum() and train, or grow with "
+                "uniform"
+            )
         momentum, places = room.memory.pop("momentum"), room.memory.pop("candidates")
         chunks = spread(pooled(momentum, self.norm), places, room.grid)
         return strongest(room, count, rows, chunks)
