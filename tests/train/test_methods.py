@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from sparsetile.nn import Linear
 from sparsetile.train import SNFS, DynSparse, RigL, TopKAST
@@ -114,6 +115,34 @@ def test_a_resumed_run_is_bit_identical(name, stop, order):  # right before and 
     theirs, ours = model.state_dict(), second.state_dict()
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
     assert resumed.history == whole.history
+
+
+class Sizes(TorchDispatchMode):
+    """Notes the bytes of the largest tensor that is made."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(tensor, torch.Tensor):
+                self.largest = max(self.largest, tensor.untyped_storage().nbytes())
+        return out
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if not n.startswith("gmp")])
+def test_no_step_makes_a_tensor_of_the_dense_size(name, untyped):
+    torch.manual_seed(0)
+    layer = Linear(4096, 2048, blocksize=1, density=0.002)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, momentum=0.9)
+    trainer = METHODS[name]().attach(layer, optimizer)
+    with Sizes() as sizes:
+        for _ in range(9):
+            optimizer.zero_grad()
+            layer(torch.randn(4, 4096)).square().mean().backward()
+            optimizer.step()
+    assert name == "static" or trainer.history[-1].total > 0
+    assert 0 < sizes.largest <= 4096 * 2048 * 4 // 4
 
 
 def test_gradual_pruning_ends_at_its_density():
