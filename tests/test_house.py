@@ -16,7 +16,7 @@ import sparsetile
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "sparsetile"
-ROOMS = ["matrix", "machine", "plan", "ops", "nn", "train", "bench"]
+ROOMS = ["matrix", "machine", "plan", "ops", "nn", "models", "train", "prune", "bench"]
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 # What `import sparsetile` may add to `import torch`; all that is left out is imported when used.
