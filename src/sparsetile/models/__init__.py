@@ -1,3 +1,18 @@
 """Models people have: read them, make them sparse, keep them in files, serve them."""
 
-__all__: list[str] = []
+from sparsetile.models._checkpoint import Checkpoint, Entry, read_checkpoint
+from sparsetile.models._from_dense import Converted, from_dense
+from sparsetile.models._from_dense_report import LayerReport, Report
+from sparsetile.models._load_into import Loaded, load_into
+
+__all__ = [
+    "Checkpoint",
+    "Converted",
+    "Entry",
+    "LayerReport",
+    "Loaded",
+    "Report",
+    "from_dense",
+    "load_into",
+    "read_checkpoint",
+]
