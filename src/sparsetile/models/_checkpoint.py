@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,11 @@ class Entry:
         sparse: Whether the file says which values are kept.
         exact_shape: Whether the file says the shape, or only how many blocks there are.
         transposed: Whether it is `[in, out]`, as ONNX's MatMul has it.
+
+    Examples:
+        >>> entry = Entry("w", (2, 2), torch.float32, "dense", 16, lambda: torch.eye(2))
+        >>> entry.read().shape
+        torch.Size([2, 2])
     """
 
     name: str
@@ -47,7 +53,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Checkpoint(Mapping[str, Tensor | BSR]):
+class Checkpoint(Mapping[str, Any]):  # not of tensors: a checker of types would read one
     """Weights by name; each is read from the file when it is asked for, and not kept.
 
     A mapping from names to dense tensors and, where the file says which values are kept, `BSR`
@@ -146,9 +152,18 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     config = read_json(beside) if source.is_dir() and beside.is_file() else {}
     refuse_config(beside.name, config)
     stored = _renamed(stored_folder(source) if source.is_dir() else stored_file(source))
+    if source.is_dir() and (own := source / "sparsetile.json").is_file():
+        stored = replace(stored, metadata={**stored.metadata, **_own_shapes(read_json(own))})
     entries = _recognised(stored)
     formats = dict.fromkeys(entry.format for entry in entries.values() if entry.format != "dense")
     return Checkpoint(source, tuple(formats) or ("dense",), entries, config)
+
+
+def _own_shapes(noted: Mapping[str, Any]) -> dict[str, str]:
+    """What `save_pretrained` notes of its layers, as other files note a shape."""
+    layers = noted.get("layers")
+    found = layers.items() if isinstance(layers, Mapping) else ()
+    return {name: json.dumps(layer) for name, layer in found if isinstance(layer, Mapping)}
 
 
 def _recognised(stored: Stored) -> dict[str, Entry]:

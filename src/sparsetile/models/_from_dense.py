@@ -21,7 +21,12 @@ _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 class Converted(NamedTuple):
-    """A model with sparse layers, and what was done to each."""
+    """A model with sparse layers, and what was done to each.
+
+    Examples:
+        >>> Converted(nn.ReLU(), Report(())).model
+        ReLU()
+    """
 
     model: nn.Module
     report: Report

@@ -111,12 +111,13 @@ def _sharded(folder: Path, index: Path) -> Stored:
         raise refusal(index.name, got=got, allowed=allowed, fix="get the index again")
     shards: dict[str, Stored] = {}
     for name, place in places.items():
-        if place not in shards if isinstance(place, str) else True:
-            shards[_checked(index, name, place)] = stored_file(folder / str(place))
-        if name not in shards[place].shapes:
+        shard = _checked(index, name, place)
+        if shard not in shards:
+            shards[shard] = stored_file(folder / shard)
+        if name not in shards[shard].shapes:
             raise refusal(
                 f"{index.name}, key {name!r}",
-                got=f"{place}, which does not hold it",
+                got=f"{shard}, which does not hold it",
                 allowed="the file that does",
                 fix="get the shards and the index again, all of one version",
             )

@@ -92,17 +92,18 @@ def _noted_shape(parts: Parts) -> tuple[int, int] | None:
             if len(sizes) != 2 or min(sizes) < 0 or max(sizes) >= 2**31:
                 raise parts.wrong(suffix, sizes, "two sizes")
             return sizes[0], sizes[1]
-    for key, text in parts.stored.metadata.items():
-        if key.strip(".") not in (parts.base.strip("."), "sparsetile"):
-            continue
+    base = parts.base.strip(".")
+    for text in (parts.stored.metadata.get(key, "") for key in (base, "sparsetile")):
         try:
             noted = json.loads(text)
         except ValueError:
             continue
         if isinstance(noted, dict):
-            inner = noted.get(parts.base.strip("."), noted)
+            inner = noted.get(base, noted)
             sizes = inner.get("shape") if isinstance(inner, dict) else None
             if isinstance(sizes, list) and [type(size) for size in sizes] == [int, int]:
+                if min(sizes) < 0 or max(sizes) >= 2**31:
+                    raise parts.wrong("", sizes, "two sizes")
                 return sizes[0], sizes[1]
     return None
 

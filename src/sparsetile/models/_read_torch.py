@@ -1,6 +1,7 @@
 """Tensors of what `torch.save` wrote, unpickled with `weights_only` and never otherwise."""
 
 import pickle
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -84,13 +85,15 @@ def _loaded(path: Path) -> Any:
     if zipped:
         _check_archive(path)
     try:
-        return torch.load(
-            path, map_location="cpu", weights_only=True, mmap=True if zipped else None
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old files, which is said below if it matters
+            return torch.load(
+                path, map_location="cpu", weights_only=True, mmap=True if zipped else None
+            )
     except pickle.UnpicklingError as error:
-        text = str(error)
-        if "GLOBAL" not in text and "global" not in text:
-            got = text.splitlines()[0][:200]
+        text = str(error).rpartition("WeightsUnpickler error:")[2].strip()
+        if "global" not in text.lower():
+            got = text.splitlines()[0][:200] if text else "what torch cannot unpickle"
             raise refusal(path.name, got=got, allowed="a torch file", fix=_AGAIN) from None
         raise refusal(
             path.name,
@@ -139,6 +142,11 @@ def _advice(text: str) -> str:
         return (
             "it holds torchao tensors: import torchao, call torch.serialization.add_safe_globals("
             "[torchao.sparsity.blocksparse.BlockSparseTensor]), and read it again"
+        )
+    if "defaultdict" in text:
+        return (
+            "a sparsifier's state_dict() holds one: save {name: kept['mask'] for name, kept in "
+            "sparsifier.state.items()} under 'masks' beside the model"
         )
     if "stk" in text:
         return (
