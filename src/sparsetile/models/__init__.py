@@ -4,6 +4,8 @@ from sparsetile.models._checkpoint import Checkpoint, Entry, read_checkpoint
 from sparsetile.models._from_dense import Converted, from_dense
 from sparsetile.models._from_dense_report import LayerReport, Report
 from sparsetile.models._load_into import Loaded, load_into
+from sparsetile.models._pretrained import from_pretrained, save_pretrained
+from sparsetile.models._pretrained_dense import to_dense_checkpoint
 
 __all__ = [
     "Checkpoint",
@@ -13,6 +15,9 @@ __all__ = [
     "Loaded",
     "Report",
     "from_dense",
+    "from_pretrained",
     "load_into",
     "read_checkpoint",
+    "save_pretrained",
+    "to_dense_checkpoint",
 ]

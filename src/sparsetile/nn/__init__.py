@@ -7,6 +7,7 @@ from sparsetile.nn._budget import ER, ERK, Budget, Candidate, Uniform
 from sparsetile.nn._budget_global import GlobalMagnitude
 from sparsetile.nn._budget_layers import PerLayer
 from sparsetile.nn._embedding import Embedding
+from sparsetile.nn._empty_twin import empty_twin
 from sparsetile.nn._gru import GRU
 from sparsetile.nn._linear import Linear
 from sparsetile.nn._lstm import LSTM
@@ -34,6 +35,7 @@ __all__ = [
     "TiedHead",
     "Uniform",
     "densify_",
+    "empty_twin",
     "sparsify_",
     "summary",
 ]
