@@ -9,7 +9,7 @@ from sparsetile import __main__
 from sparsetile.bench import _errors, _plan_run
 from sparsetile.bench._plan_ask import Planned
 from sparsetile.machine import load_machine
-from sparsetile.matrix import random_pattern, write_matrix
+from sparsetile.matrix import random_pattern, save
 from sparsetile.plan import Cost, Term, predict
 
 SMALL = ("--random", "64", "48", "4", "1/4", "-n", "8")
@@ -69,7 +69,7 @@ def test_density_may_be_a_fraction(cli, density):
 
 @pytest.mark.parametrize("suffix", ["mtx", "smtx"])
 def test_a_file_is_planned_in_the_blocks_asked_for(cli, suffix):
-    write_matrix(f"a.{suffix}", random_pattern(64, 32, blocksize=4, density=0.25, seed=0))
+    save(random_pattern(64, 32, blocksize=4, density=0.25, seed=0), f"a.{suffix}")
     assert "64×32, blocks of 1×1, density 0.25" in cli(f"a.{suffix}", "-n", 4)[1]
     assert "blocks of 4×4, density 0.25" in cli(f"a.{suffix}", "--blocksize", 4)[1]
 

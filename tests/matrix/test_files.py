@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import sparsetile.matrix._files as files
-from sparsetile.matrix import BSR, Pattern, pattern_of, read_matrix, read_pattern, write_matrix
+from sparsetile.matrix import BSR, Pattern, load, load_pattern, pattern_of, save
 from support import SHAPES, some_pattern, some_values
 
 BLOCKS = (1, 2, 4, (2, 3))
@@ -39,9 +39,9 @@ def stored_zeros(kind, dtype=torch.float32):
 @pytest.mark.parametrize("kind", SHAPES)
 def test_matrix_market_gives_the_matrix_back(kind, tmp_path):
     A = stored_zeros(kind)
-    write_matrix(tmp_path / "a.mtx", A)
-    assert same(read_matrix(tmp_path / "a.mtx", A.blocksize).float(), A)
-    assert read_pattern(tmp_path / "a.mtx", A.blocksize) == A.pattern
+    save(A, tmp_path / "a.mtx")
+    assert same(load(tmp_path / "a.mtx", A.blocksize).float(), A)
+    assert load_pattern(tmp_path / "a.mtx", A.blocksize) == A.pattern
 
 
 @pytest.mark.parametrize("suffix", [".mtx", ".smtx"])
@@ -49,11 +49,11 @@ def test_matrix_market_gives_the_matrix_back(kind, tmp_path):
 def test_a_pattern_comes_back(kind, suffix, tmp_path):
     pattern = some_pattern(kind)
     path = tmp_path / f"p{suffix}"
-    write_matrix(path, pattern)
-    assert read_pattern(path, pattern.blocksize) == pattern
-    assert read_pattern(path) == pattern_of(pattern.to_mask(), 1)
+    save(pattern, path)
+    assert load_pattern(path, pattern.blocksize) == pattern
+    assert load_pattern(path) == pattern_of(pattern.to_mask(), 1)
     if suffix == ".mtx":
-        assert torch.equal(read_matrix(path).to_dense(), pattern.to_mask().double())
+        assert torch.equal(load(path).to_dense(), pattern.to_mask().double())
 
 
 @settings(max_examples=25, deadline=None)
@@ -66,8 +66,8 @@ def test_a_pattern_comes_back(kind, suffix, tmp_path):
 def test_random_elements_are_gathered_into_blocks(shape, blocksize, seed, suffix, tmp_path_factory):
     path = tmp_path_factory.mktemp("files") / f"p{suffix}"
     mask = torch.rand(*shape, generator=torch.Generator().manual_seed(seed)) < 0.2
-    write_matrix(path, pattern_of(mask, 1))
-    assert read_pattern(path, blocksize) == pattern_of(mask, blocksize)
+    save(pattern_of(mask, 1), path)
+    assert load_pattern(path, blocksize) == pattern_of(mask, blocksize)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_values_of_every_type_come_back_bit_for_bit(dtype, tmp_path):
         A.values[0, 0, 0], A.values[1, 0, 0] = 1 / 3, torch.finfo(dtype).tiny
     else:
         A.values[0, 0, 0] = torch.iinfo(dtype).max
-    write_matrix(tmp_path / "a.mtx", A.requires_grad_() if dtype == torch.float32 else A)
-    back = read_matrix(tmp_path / "a.mtx", A.blocksize)
+    save(A.requires_grad_() if dtype == torch.float32 else A, tmp_path / "a.mtx")
+    back = load(tmp_path / "a.mtx", A.blocksize)
     assert back.dtype == (torch.float64 if dtype.is_floating_point else torch.int64)
     assert same(back.to(dtype), A.detach())
 
 
 def test_infinite_and_undefined_values_come_back(tmp_path):
     A = BSR.from_dense(torch.tensor([[float("inf"), -float("inf"), float("nan")]]), 1)
-    write_matrix(tmp_path / "a.mtx", A)
-    back = read_matrix(tmp_path / "a.mtx").to_dense().float()
+    save(A, tmp_path / "a.mtx")
+    back = load(tmp_path / "a.mtx").to_dense().float()
     assert torch.equal(back.nan_to_num(nan=7.0), A.to_dense().nan_to_num(nan=7.0))
 
 
@@ -98,11 +98,11 @@ def test_what_scipy_saves_is_read(kind, blocksize, tmp_path):
     dense = np.zeros((8, 12))
     dense[2, 3:6], dense[7, 11] = (1, 2, 3), 4
     sparse.save_npz(tmp_path / "a.npz", sparse.coo_array(dense).asformat(kind))
-    assert np.array_equal(read_matrix(tmp_path / "a.npz", blocksize).to_dense().numpy(), dense)
+    assert np.array_equal(load(tmp_path / "a.npz", blocksize).to_dense().numpy(), dense)
     # scipy's blocks and diagonals store zeros as well.
     assert (
         ~pattern_of(torch.from_numpy(dense) != 0, blocksize).to_mask()
-        | read_pattern(tmp_path / "a.npz", blocksize).to_mask()
+        | load_pattern(tmp_path / "a.npz", blocksize).to_mask()
     ).all()
 
 
@@ -139,15 +139,15 @@ def test_every_kind_of_matrix_market_is_read(kind, blocksize, tmp_path):
     banner, body, dense = KINDS[kind]
     path = put(tmp_path, "a.mtx", f"{BANNER} {banner}\n{body}")
     want = torch.as_tensor(np.array(dense, dtype=np.float64))
-    A = read_matrix(path, blocksize)
+    A = load(path, blocksize)
     assert torch.equal(A.to_dense().double(), want)
-    assert read_pattern(path, blocksize) == pattern_of(want != 0, blocksize) == A.pattern
+    assert load_pattern(path, blocksize) == pattern_of(want != 0, blocksize) == A.pattern
     assert A.dtype == (torch.int64 if "integer" in banner else torch.float64)
 
 
 def test_explicit_zeros_count_as_stored(tmp_path):
     path = put(tmp_path, "a.mtx", f"{BANNER} coordinate real general\n2 2 2\n1 1 0\n2 2 0.0\n")
-    assert read_pattern(path).nnzb == read_matrix(path).nnzb == 2
+    assert load_pattern(path).nnzb == load(path).nnzb == 2
 
 
 @pytest.mark.parametrize(
@@ -160,13 +160,13 @@ def test_explicit_zeros_count_as_stored(tmp_path):
     ],
 )
 def test_smtx_may_be_spaced_in_any_way(text, tmp_path):
-    pattern = read_pattern(put(tmp_path, "A.SMTX", text))
+    pattern = load_pattern(put(tmp_path, "A.SMTX", text))
     assert pattern == Pattern((2, 3), 1, [0, 1, 3], [2, 0, 1])
 
 
 @pytest.mark.parametrize("text", ["2, 3, 0\n0 0 0\n\n", "2, 3, 0\n0 0 0"])
 def test_smtx_without_elements_has_no_third_line(text, tmp_path):
-    assert read_pattern(put(tmp_path, "a.smtx", text)).nnzb == 0
+    assert load_pattern(put(tmp_path, "a.smtx", text)).nnzb == 0
 
 
 # Writing
@@ -181,19 +181,19 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(suffix, tmp_path, monkeyp
 
     monkeypatch.setattr(files.os, "fsync", fail)
     with pytest.raises(OSError, match="no space left"):
-        write_matrix(path, some_pattern("square"))
+        save(some_pattern("square"), path)
     assert path.read_text() == "before" and os.listdir(tmp_path) == [path.name]
 
 
 def test_a_matrix_that_has_no_text_leaves_nothing_behind(tmp_path):
     A = BSR(torch.ones(1, 1, 1, dtype=torch.complex64), Pattern((1, 1), 1, [0, 1], [0]))
     with pytest.raises(TypeError, match="complex64"):
-        write_matrix(tmp_path / "a.mtx", A)
+        save(A, tmp_path / "a.mtx")
     assert os.listdir(tmp_path) == []
 
 
 def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "b.smtx").symlink_to(tmp_path / "a.smtx")
-    write_matrix(tmp_path / "b.smtx", some_pattern("square"))
+    save(some_pattern("square"), tmp_path / "b.smtx")
     assert (tmp_path / "b.smtx").is_symlink()
     assert sorted(os.listdir(tmp_path)) == ["a.smtx", "b.smtx"]

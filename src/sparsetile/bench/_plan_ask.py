@@ -162,7 +162,7 @@ def read_question(
     Raises:
         CommandError: If something is missing, doubled, or out of range.
     """
-    from sparsetile.matrix import random_pattern, read_pattern
+    from sparsetile.matrix import load_pattern, random_pattern
 
     if (file is None) == (not random):
         raise CommandError(
@@ -204,7 +204,7 @@ def read_question(
     else:
         assert file is not None
         try:
-            pattern = read_pattern(file, block(blocksize or "1"))
+            pattern = load_pattern(file, block(blocksize or "1"))
         except (OSError, ImportError) as error:
             raise CommandError(" ".join(str(error).split())) from None
     return Question(pattern, n, mode, dtype, memory, room, asked)

@@ -4,7 +4,7 @@ import torch
 
 from sparsetile.matrix._blocks import gather_blocks, scatter_blocks
 from sparsetile.matrix._bsr import BSR
-from sparsetile.matrix._files import read_matrix, read_pattern, write_matrix
+from sparsetile.matrix._files import load, load_pattern, save
 from sparsetile.matrix._formats import COO, CSC, CSR
 from sparsetile.matrix._generate import (
     banded_pattern,
@@ -29,16 +29,16 @@ __all__ = [
     "block_scores",
     "causal_pattern",
     "gather_blocks",
+    "load",
+    "load_pattern",
     "pattern_from_dense",
     "pattern_of",
     "random_pattern",
-    "read_matrix",
-    "read_pattern",
     "register_product",
+    "save",
     "scatter_blocks",
     "spy",
     "spy_svg",
-    "write_matrix",
 ]
 
 # Both check themselves when they are loaded, so torch.load may build them with weights_only=True.

@@ -7,15 +7,17 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from sparsetile.matrix._bsr import BSR
 from sparsetile.matrix._check import message
+from sparsetile.matrix._pattern import Pattern
 
 DTYPES = (
     *(torch.float64, torch.float32, torch.float16, torch.int64, torch.int32),
     *(torch.int16, torch.int8, torch.uint8, torch.bool),
 )
-# A small file may name a size for which no memory is: so many rows or columns are always taken,
-# more only from a file of as many bytes.
-PLENTY = 2**26
+# A small file may name a size for which no memory is. Rows cost memory, columns only those who
+# transpose; so many are always taken, more only from a file of that much text or data.
+ROWS, COLUMNS, PER_BYTE = 2**20, 2**26, 16
 
 
 class Entries(NamedTuple):
@@ -25,6 +27,13 @@ class Entries(NamedTuple):
     rows: Int[Tensor, " n"]
     cols: Int[Tensor, " n"]
     values: Shaped[Tensor, " n"]
+
+
+class Stored(NamedTuple):
+    """What was read, in the file's own blocks where it has them."""
+
+    content: Entries | BSR | Pattern
+    size: int  # bytes that were really there, unpacked
 
 
 def bad_file(
@@ -50,27 +59,33 @@ def bad_file(
     return ValueError(message(where, got=got, allowed=allowed, fix=fix))
 
 
-def check_sides(path: Path, shape: tuple[int, int], blocksize: tuple[int, int]) -> None:
-    """Refuse a grid of blocks that is out of all proportion to the file.
+def check_sides(
+    path: Path, shape: tuple[int, int], blocksize: tuple[int, int], *, size: int
+) -> None:
+    """Refuse a grid of blocks that is out of all proportion to the file, or not to be numbered.
 
     Args:
         path: The file.
         shape: Rows and columns that it names.
         blocksize: Rows and columns of a block.
+        size: Bytes that were really there.
 
     Raises:
-        ValueError: If there would be too many block rows or block columns.
+        ValueError: If there would be too many block rows, block columns or elements.
 
     Examples:
-        >>> check_sides(Path("a.mtx"), (1000, 1000), (1, 1))
+        >>> check_sides(Path("a.mtx"), (1000, 1000), (1, 1), size=60)
     """
-    sides = [-(-size // side) for size, side in zip(shape, blocksize, strict=True)]
-    most = PLENTY if max(sides) <= PLENTY else max(PLENTY, path.stat().st_size)
-    most = min(most, 2**31 - 2)
-    if max(sides) > most:
-        raise bad_file(
-            path,
-            got=f"a matrix of {shape[0]}×{shape[1]}, which is {sides[0]}×{sides[1]} blocks",
-            allowed=f"at most {most} block rows and block columns for a file of this size",
-            fix="pass a larger blocksize, or check the sizes in the file",
+    rows, cols = (-(-length // side) for length, side in zip(shape, blocksize, strict=True))
+    most_rows, most_cols = (min(max(n, PER_BYTE * size), 2**31 - 2) for n in (ROWS, COLUMNS))
+    got = f"a matrix of {shape[0]}×{shape[1]}, which is {rows}×{cols} blocks"
+    if rows > most_rows or cols > most_cols:
+        allowed = (
+            f"at most {most_rows} block rows and {most_cols} block columns for a file of this size"
         )
+        fix = "pass a larger blocksize, or check the sizes in the file"
+        raise bad_file(path, got=got, allowed=allowed, fix=fix)
+    if rows * cols * blocksize[0] * blocksize[1] >= 2**62:
+        got = f"{got} of {blocksize[0]}×{blocksize[1]}"
+        allowed = "at most 2^62 elements in all blocks (int64)"
+        raise bad_file(path, got=got, allowed=allowed, fix="pass a smaller blocksize")

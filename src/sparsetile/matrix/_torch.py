@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import torch
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from sparsetile.matrix._bsr import BSR
@@ -52,13 +53,40 @@ def from_torch(
     t = t.detach()
     if t.layout == torch.strided:
         return BSR.from_dense(t, wanted, drop_zero_blocks=drop_zero_blocks)
-    if t.layout == torch.sparse_coo:
-        shape = (t.shape[0], t.shape[1])
-        rows, cols = t._indices()
-        A = from_elements(shape, wanted or (1, 1), rows, cols, t._values())
+    if t.layout in (torch.sparse_bsr, torch.sparse_bsc):
+        A = _from_compressed_blocks(t, wanted)
     else:
-        A = _from_compressed(t, wanted)
+        A = from_elements((t.shape[0], t.shape[1]), wanted or (1, 1), *elements_of(t))
     return without_zero_blocks(A) if drop_zero_blocks else A
+
+
+def elements_of(
+    t: Tensor,
+) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"], Shaped[Tensor, " n"]]:
+    """List the stored elements of a tensor without blocks, or those of a dense one but zero.
+
+    Args:
+        t: A tensor of two dimensions: COO, CSR, CSC or strided.
+
+    Returns:
+        Rows, columns and values, in the tensor's order.
+
+    Raises:
+        ValueError: If offsets are wrong, which torch does not check.
+
+    Examples:
+        >>> elements_of(torch.eye(2).to_sparse_csr())
+        (tensor([0, 1]), tensor([0, 1]), tensor([1., 1.]))
+    """
+    _check_source(t)
+    if t.layout == torch.strided:
+        rows, cols = t.nonzero(as_tuple=True)
+        return rows, cols, t[rows, cols]
+    if t.layout == torch.sparse_coo:
+        rows, cols = t._indices()
+        return rows, cols, t._values()
+    rows, cols = _places_of(t, (1, 1))
+    return rows, cols, t.values()
 
 
 def to_torch(A: BSR, layout: torch.layout | str, *, drop_zeros: bool) -> Tensor:
@@ -116,21 +144,25 @@ def _build(A: BSR, kind: torch.layout, drop_zeros: bool) -> Tensor:
     return torch.sparse_coo_tensor(indices, values, is_coalesced=True, **make)
 
 
-def _from_compressed(t: Tensor, wanted: tuple[int, int] | None) -> BSR:
-    """Take BSR, BSC, CSR or CSC, whose offsets may be wrong: torch does not check them."""
-    (m, k), values = (t.shape[0], t.shape[1]), t.values()
+def _from_compressed_blocks(t: Tensor, wanted: tuple[int, int] | None) -> BSR:
+    """Take BSR or BSC."""
+    values = t.values()
+    r, c = values.shape[1:]
+    A = from_blocks((t.shape[0], t.shape[1]), (r, c), *_places_of(t, (r, c)), values)
+    return reblock(A, wanted or (r, c))
+
+
+def _places_of(
+    t: Tensor, blocksize: tuple[int, int]
+) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
+    """Row and column of each block or element; offsets may be wrong: torch does not check them."""
+    (m, k), (r, c) = (t.shape[0], t.shape[1]), blocksize
     by_row = t.layout in (torch.sparse_bsr, torch.sparse_csr)
     offsets = t.crow_indices() if by_row else t.ccol_indices()
     minor = t.col_indices() if by_row else t.row_indices()
-    blocked = values.ndim == 3
-    r, c = values.shape[1:] if blocked else (1, 1)
     check_crow(offsets, m // r if by_row else k // c, len(minor))
     major = spell_out(offsets)
-    rows, cols = (major, minor) if by_row else (minor, major)
-    if blocked:
-        A = from_blocks((m, k), (r, c), rows, cols, values)
-        return reblock(A, wanted or (r, c))
-    return from_elements((m, k), wanted or (1, 1), rows, cols, values)
+    return (major, minor) if by_row else (minor, major)
 
 
 def _check_source(t: object) -> None:
