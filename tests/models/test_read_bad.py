@@ -6,6 +6,9 @@ import zipfile
 
 import pytest
 import torch
+from torch import nn
+
+from sparsetile.models import read_checkpoint
 from support_models import (
     bitmask_parts,
     block_sparse_parts,
@@ -15,9 +18,6 @@ from support_models import (
     write,
     write_shards,
 )
-from torch import nn
-
-from sparsetile.models import read_checkpoint
 
 WEIGHT, MASK = sparse_weight(64, 64, block=32, density=0.5)
 
@@ -85,7 +85,7 @@ DAMAGED = {
 def test_damaged_parts_are_named(tmp_path, case, suffix):
     parts, key, word = DAMAGED[case]
     path = write(tmp_path / f"a{suffix}", parts)
-    with pytest.raises(ValueError, match="up.weight") as refusal:
+    with pytest.raises(ValueError, match=r"up\.weight") as refusal:
         read_checkpoint(path)["up.weight"]
     text = str(refusal.value)
     assert key in text and word in text and text.startswith(path.name) and "allowed: " in text
@@ -226,11 +226,11 @@ def test_missing_shard_and_misplaced_names_are_named(tmp_path):
     places = json.loads(index.read_text())
     places["weight_map"]["a"] = places["weight_map"]["b"]
     index.write_text(json.dumps(places))
-    with pytest.raises(ValueError, match="key 'a'.*does not hold it"):
+    with pytest.raises(ValueError, match=r"key 'a'.*does not hold it"):
         read_checkpoint(tmp_path)
     places["weight_map"]["a"] = "model-3.safetensors"
     index.write_text(json.dumps(places))
-    with pytest.raises(FileNotFoundError, match="key 'a'.*model-3"):
+    with pytest.raises(FileNotFoundError, match=r"key 'a'.*model-3"):
         read_checkpoint(tmp_path)
 
 

@@ -2,6 +2,13 @@
 
 import pytest
 import torch
+from torch import nn
+from torch.ao.pruning import WeightNormSparsifier
+from torch.nn.utils import prune
+
+from sparsetile.matrix import BSR
+from sparsetile.models import load_into, read_checkpoint
+from sparsetile.nn import Linear
 from support_models import (
     OneLinear,
     bitmask24_parts,
@@ -15,13 +22,6 @@ from support_models import (
     write,
     write_shards,
 )
-from torch import nn
-from torch.ao.pruning import WeightNormSparsifier
-from torch.nn.utils import prune
-
-from sparsetile.matrix import BSR
-from sparsetile.models import load_into, read_checkpoint
-from sparsetile.nn import Linear
 
 
 def noisy(weight, mask):

@@ -5,10 +5,10 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
-from support_models import mlp, sparse_weight
 
 from sparsetile.matrix import BSR
 from sparsetile.models import load_into, read_checkpoint
+from support_models import mlp, sparse_weight
 
 WEIGHT, _ = sparse_weight(8, 12)
 
@@ -99,11 +99,11 @@ def test_external_data_elsewhere_is_refused(tmp_path, place):
 def test_indices_outside_and_counts_that_differ_are_refused(tmp_path):
     outside = sparse_tensor("w", WEIGHT)
     outside.dims[0] = 2
-    with pytest.raises(ValueError, match="key 'w'.*for a matrix 2×12"):
+    with pytest.raises(ValueError, match=r"key 'w'.*for a matrix 2×12"):
         read_checkpoint(write(tmp_path / "a.onnx", sparse=[outside]))["w"]
     fewer = sparse_tensor("w", WEIGHT)
     fewer.indices.CopyFrom(numpy_helper.from_array(np.zeros(1, np.int64), "at"))
-    with pytest.raises(ValueError, match="key 'w'"):
+    with pytest.raises(ValueError, match=r"key 'w'"):
         read_checkpoint(write(tmp_path / "b.onnx", sparse=[fewer]))["w"]
 
 
@@ -112,25 +112,25 @@ def test_sizes_that_are_merely_claimed_are_refused(tmp_path, dims):
     sparse = sparse_tensor("w", WEIGHT)
     del sparse.dims[:]
     sparse.dims.extend(dims)
-    with pytest.raises(ValueError, match="key 'w'"):
+    with pytest.raises(ValueError, match=r"key 'w'"):
         read_checkpoint(write(tmp_path / "a.onnx", sparse=[sparse]))["w"]
     model = onnx.load(write(tmp_path / "b.onnx", dense=[("w", WEIGHT)]))
     del model.graph.initializer[0].dims[:]
     model.graph.initializer[0].dims.extend(dims)
     (tmp_path / "b.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(ValueError, match="key 'w'"):
+    with pytest.raises(ValueError, match=r"key 'w'"):
         read_checkpoint(tmp_path / "b.onnx")["w"]
 
 
 def test_quantised_and_unknown_numbers_are_refused(tmp_path):
     nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["y"])]
     dense = [("w", torch.ones(2, 2, dtype=torch.int8)), ("s", torch.ones(()))]
-    with pytest.raises(ValueError, match="key 'w'.*DequantizeLinear.*before it was quantised"):
+    with pytest.raises(ValueError, match=r"key 'w'.*DequantizeLinear.*before it was quantised"):
         read_checkpoint(write(tmp_path / "a.onnx", dense=dense, nodes=nodes))
     model = onnx.load(write(tmp_path / "b.onnx", dense=[("w", WEIGHT)]))
     model.graph.initializer[0].data_type = TensorProto.STRING
     (tmp_path / "b.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(ValueError, match="key 'w'.*STRING.*float32"):
+    with pytest.raises(ValueError, match=r"key 'w'.*STRING.*float32"):
         read_checkpoint(tmp_path / "b.onnx")
 
 

@@ -1,8 +1,8 @@
 """A checkpoint of any known kind: weights by name, each dense or block-sparse."""
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-import json
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path

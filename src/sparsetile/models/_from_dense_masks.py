@@ -44,7 +44,7 @@ def unmasked(model: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
                 mask = _joint_mask(module.parametrizations[name])
                 if mask is not None:
                     masks[before + name] = mask
-                    parametrize.remove_parametrizations(module, name)
+                    _make_plain(module, name)
     return twin, masks
 
 
@@ -57,6 +57,25 @@ def _pruned(module: nn.Module) -> list[str]:
         if isinstance(hook, prune.BasePruningMethod)
     }
     return [name for name in names if name in hooked and f"{name}_mask" in module._buffers]
+
+
+def _make_plain(module: Any, name: str) -> None:
+    """Remove a parametrization from a copied module.
+
+    torch's own function would take the property off the class, which the copy shares with the
+    module it was made of.
+    """
+    chain, value = module.parametrizations[name], getattr(module, name).detach()
+    kind, before = type(module), parametrize.type_before_parametrizations(module)
+    del module.parametrizations[name]
+    if len(module.parametrizations):
+        left = {k: v for k, v in vars(kind).items() if k not in (name, "__dict__", "__weakref__")}
+        module.__class__ = type(kind.__name__, kind.__bases__, left)
+    else:
+        del module.parametrizations
+        module.__class__ = before
+    plain = nn.Parameter(value.clone(), requires_grad=chain.original.requires_grad)
+    module.register_parameter(name, plain)
 
 
 def _joint_mask(chain: Any) -> Tensor | None:

@@ -262,7 +262,12 @@ def _fitted(model: nn.Module, name: str, entry: Entry) -> BSR | None:
         owner = model.get_submodule(name.removesuffix("weight").rstrip("."))
         shape = owner.shape if isinstance(owner, BlockSparse) else tuple(owner.weight.shape)
         p = value.pattern
-        pattern = Pattern((shape[0], shape[1]), p.blocksize, p.crow_indices, p.col_indices)
+        try:
+            pattern = Pattern((shape[0], shape[1]), p.blocksize, p.crow_indices, p.col_indices)
+        except ValueError as error:
+            allowed = f"blocks of a weight of shape {list(shape)}"
+            fix = "build the model that the checkpoint is of"
+            raise refusal(name, got=f"{error}", allowed=allowed, fix=fix) from None
         value = BSR(value.values, pattern)
     if module is None:
         return value
