@@ -75,9 +75,6 @@ class Kept:
 class OneShot(Protocol):
     """A pruning method: any object with these two will do.
 
-    Attributes:
-        needs: What it reads of the inputs: `"nothing"`, `"norms"` or the `"gram"` matrix.
-
     Examples:
         >>> from torch import nn
         >>> from sparsetile.prune import prune_
@@ -93,7 +90,10 @@ class OneShot(Protocol):
         [0, 1, 2, 3]
     """
 
-    needs: Needs
+    @property
+    def needs(self) -> Needs:
+        """What it reads of the inputs: `"nothing"`, `"norms"` or the `"gram"` matrix."""
+        ...
 
     def prune(self, layer: Layer) -> Kept:
         """Choose `layer.count` blocks of a layer, and perhaps change the weights."""

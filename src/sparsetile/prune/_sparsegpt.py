@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import pad
 
-from sparsetile.prune._check import check_solver_dtype, checked_int, checked_positive
+from sparsetile.prune._check import check_solver_dtype, checked_flag, checked_int, checked_positive
 from sparsetile.prune._choose import strongest
 from sparsetile.prune._layer import Kept, Layer, Needs
 from sparsetile.prune._solve import inverse_factor
@@ -19,8 +19,8 @@ class SparseGPT:
     """Removes what hurts a layer's output least, and changes what stays to make up for it.
 
     Frantar and Alistarh, "SparseGPT: Massive Language Models Can Be Accurately Pruned in One-Shot"
-    (2023), algorithm 1. Columns are settled in groups from left to right, of which each keeps the
-    same share of its blocks. Within a group those blocks go whose removal costs least,
+    (2023), algorithm 1. Columns are settled in groups from left to right. Within a group those
+    blocks go whose removal costs least,
     `w [H⁻¹]⁻¹ wᵀ` summed over the rows of a block, where `[·]` is the part at the block's columns
     of the inverse over all columns not settled yet (the optimal brain surgeon, for a block of any
     size instead of single values). All columns to the right are then changed so that the output
@@ -29,6 +29,10 @@ class SparseGPT:
     Args:
         damping: Share of the mean diagonal of `H = X Xᵀ` that is added to its diagonal.
         columns: Columns in a group, rounded to whole blocks.
+        equal: Every group keeps the same share of its blocks, as published. By default each keeps
+            as many as it has among the costliest of the whole layer, before any column is settled:
+            groups on the left lose more, since those on the right make up for it. On correlated
+            inputs this halves the error of large blocks.
         dtype: Type to compute in, float64 or float32.
 
     Raises:
@@ -47,12 +51,14 @@ class SparseGPT:
 
     damping: float = 0.01
     columns: int = 128
+    equal: bool = False
     dtype: torch.dtype = torch.float64
     needs: ClassVar[Needs] = "gram"
 
     def __post_init__(self) -> None:
         checked_positive("damping", self.damping, fix="the paper takes 0.01")
         checked_int("columns", self.columns, fix="the paper takes 128")
+        checked_flag("equal", self.equal)
         check_solver_dtype(self.dtype)
 
     @torch.no_grad()
@@ -80,8 +86,10 @@ class SparseGPT:
         width = max(self.columns // c, 1)
         if layer.nm is not None:
             width = max(width // layer.nm.m, 1) * layer.nm.m
+        best = None if self.equal else strongest(_costs(W, R, (r, c)), layer.count, layer.live)
         groups = [slice(g, min(g + width, kb)) for g in range(0, kb, width)]
-        for group, count in zip(groups, _counts(layer, groups), strict=True):
+        counts = _counts(layer, groups, best)
+        for group, count in zip(groups, counts, strict=True):
             cols = slice(group.start * c, group.stop * c)
             if layer.given is not None:
                 kept[:, group] = layer.given[:, group]
@@ -104,8 +112,10 @@ class SparseGPT:
         return Kept(kept, W[:m, :k].to(layer.weight.dtype))
 
 
-def _counts(layer: Layer, groups: list[slice]) -> list[int]:
-    """How many blocks each group keeps: its share by its size, as far as it has so many."""
+def _counts(layer: Layer, groups: list[slice], best: Bool[Tensor, "mb kb"] | None) -> list[int]:
+    """How many blocks each group keeps: its part of the best ones, or a share by its size."""
+    if best is not None:
+        return [int(best[:, group].sum()) for group in groups]
     room = [int(layer.live[:, group].sum()) for group in groups]
     counts: list[int] = []
     for group, most in zip(groups, room, strict=True):
