@@ -2,6 +2,7 @@
 
 import torch
 
+from sparsetile.matrix._block_fill import BlockFill, block_fill
 from sparsetile.matrix._blocks import gather_blocks, scatter_blocks
 from sparsetile.matrix._bsr import BSR
 from sparsetile.matrix._files import load, load_pattern, save
@@ -14,6 +15,7 @@ from sparsetile.matrix._generate import (
 )
 from sparsetile.matrix._operators import register_product
 from sparsetile.matrix._pattern import Pattern
+from sparsetile.matrix._reorder import Reordering, reorder
 from sparsetile.matrix._select import block_scores, pattern_from_dense, pattern_of
 from sparsetile.matrix._spy import spy
 from sparsetile.matrix._svg import spy_svg
@@ -23,9 +25,12 @@ __all__ = [
     "COO",
     "CSC",
     "CSR",
+    "BlockFill",
     "Pattern",
+    "Reordering",
     "banded_pattern",
     "block_diagonal_pattern",
+    "block_fill",
     "block_scores",
     "causal_pattern",
     "gather_blocks",
@@ -35,6 +40,7 @@ __all__ = [
     "pattern_of",
     "random_pattern",
     "register_product",
+    "reorder",
     "save",
     "scatter_blocks",
     "spy",
