@@ -74,7 +74,7 @@ def _late_buffers(before: str, reader: ShardReader) -> list[str]:
 def _check_names(model: nn.Module, known: Metadata, reader: ShardReader) -> None:
     wanted = dict(model.state_dict(keep_vars=True))
     stored = {alias: name for alias, name in known.tied.items() if alias in wanted}
-    missing = [name for name in wanted if stored.get(name, name) not in reader]
+    missing = [held for name in wanted if (held := stored.get(name, name)) not in reader]
     if missing:
         raise ValueError(
             refusal(

@@ -55,7 +55,8 @@ def describe_plain_folder(folder: Path, skeleton: nn.Module) -> tuple[Metadata, 
         for key in reader
         if key == "values" or key.endswith(".values")
     }
-    return Metadata(None, layers | _tied(skeleton, layers), _shared(skeleton, layers, reader)), reader
+    layers |= _tied(skeleton, layers)
+    return Metadata(None, layers, _shared(skeleton, layers, reader)), reader
 
 
 def _layer(skeleton: nn.Module, key: str, reader: ShardReader) -> Layer:
@@ -113,7 +114,8 @@ def _shared(
     names: dict[int, list[str]] = {}
     tensors: dict[str, torch.Tensor] = skeleton.state_dict(keep_vars=True)
     for name, tensor in tensors.items():
-        if name.rpartition(".")[0] not in layers:
+        before, _, leaf = name.rpartition(".")
+        if before not in layers or leaf != "weight":
             names.setdefault(id(tensor), []).append(name)
     tied = {}
     for same in names.values():

@@ -116,6 +116,7 @@ def transformers_skeleton(folder: Path, model_class: str | None) -> nn.Module:
         from transformers.modeling_utils import no_init_weights
     with no_weights(), no_init_weights():
         model: nn.Module = made(config)
+        model.tie_weights()  # it counts as initialisation, which was left out
     return model
 
 
