@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from sparsetile.matrix import block_fill
+
 SIDES = (1, 4, 8, 16, 32)
 
 # Time for one stored value over time for one value of torch's dense product: the inverse of
@@ -51,17 +53,9 @@ def live_shares(nonzero: Bool[Tensor, "m k"], sides: tuple[int, ...] = SIDES) ->
         >>> live_shares(torch.eye(8) > 0, (1, 4))
         {1: 0.125, 4: 0.5}
     """
-    shares = {}
-    for side in sides:
-        m, k = nonzero.shape
-        rows, cols = -(-m // side), -(-k // side)
-        if side == 1 or not rows * cols:
-            shares[side] = int(nonzero.sum()) / max(m * k, 1)
-            continue
-        padded = torch.nn.functional.pad(nonzero, (0, cols * side - k, 0, rows * side - m))
-        live = padded.view(rows, side, cols, side).any(dim=3).any(dim=1)
-        shares[side] = int(live.sum()) / (rows * cols)
-    return shares
+    if not nonzero.numel():
+        return dict.fromkeys(sides, 0.0)
+    return {fill.blocksize[0]: fill.share_live for fill in block_fill(nonzero, blocksizes=sides)}
 
 
 def estimated_gain(share: float, side: int, dtype: torch.dtype) -> float:

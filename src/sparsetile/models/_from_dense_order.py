@@ -3,58 +3,15 @@
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Bool, Int64
 from torch import Tensor, nn
 
+from sparsetile.matrix import reorder
 from sparsetile.models._fill import SIDES, choose, live_shares
 from sparsetile.models._from_dense_layers import matrix_of
 from sparsetile.models._from_dense_pairs import Pair
 
 # A new order must pay: estimated time must fall by a twentieth.
 _LEAST = 0.95
-
-
-def gathered_rows(mask: Bool[Tensor, "h k"], side: int) -> Int64[Tensor, " h"]:
-    """Order rows so that those which need the same blocks stand together.
-
-    Groups of `side` rows grow greedily: the next row is the one that adds the fewest new blocks
-    and shares the most. Columns stay.
-
-    Args:
-        mask: True where a value is kept.
-        side: Rows and columns of a block.
-
-    Returns:
-        The rows in their new order.
-
-    Examples:
-        >>> gathered_rows(torch.tensor([[1, 0], [0, 1], [1, 0], [0, 1]]) > 0, 2)
-        tensor([0, 1, 2, 3])
-        >>> wide = torch.tensor([[1, 1, 0, 0], [0, 0, 1, 1]] * 2) > 0
-        >>> gathered_rows(wide, 2)
-        tensor([0, 2, 1, 3])
-    """
-    h, k = mask.shape
-    cols = -(-k // side)
-    padded = torch.nn.functional.pad(mask, (0, cols * side - k))
-    need = padded.view(h, cols, side).any(dim=2).float()
-    size = need.sum(dim=1)
-    left = torch.ones(h, dtype=torch.bool)
-    order: list[int] = []
-    while len(order) < h:
-        # The widest row that is left decides the blocks; the rest of the group should fit in.
-        seed = int(torch.where(left, size, -1.0).argmax())
-        left[seed] = False
-        order.append(seed)
-        union = need[seed].clone()
-        for _ in range(min(side - 1, h - len(order))):
-            shared = need @ union
-            worth = torch.where(left, shared - (size - shared), -float("inf"))
-            best = int(worth.argmax())
-            left[best] = False
-            order.append(best)
-            union = torch.maximum(union, need[best])
-    return torch.tensor(order)
 
 
 @torch.no_grad()
@@ -92,7 +49,7 @@ def reorder_(
         least = _LEAST * before
         stacked = torch.cat([*(here[n] for n in pair.producers), here[pair.consumer].t()], dim=1)
         for side in SIDES[1:]:
-            order = gathered_rows(stacked.cpu(), side).to(stacked.device)
+            order = reorder(stacked.float(), side, cols=False).rows.to(stacked.device)
             trial = {name: here[name][order] for name in pair.producers}
             trial[pair.consumer] = here[pair.consumer][:, order]
             cost = _cost(trial, modules, min_gain)

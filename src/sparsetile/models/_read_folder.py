@@ -55,9 +55,6 @@ def stored_folder(folder: Path) -> Stored:
     Raises:
         FileNotFoundError: If it holds no weights, or a shard is missing.
         ValueError: If the index is damaged or leads out of the folder.
-
-    Examples:
-        >>> stored_folder(Path("bert-base"))  # doctest: +SKIP
     """
     for name in _INDEX:
         if (folder / name).is_file():
@@ -85,9 +82,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
     Raises:
         ValueError: If it is no JSON object, or larger than any index.
-
-    Examples:
-        >>> read_json(Path("config.json"))  # doctest: +SKIP
     """
     fix = "get the file again"
     if path.stat().st_size > _MOST_JSON:

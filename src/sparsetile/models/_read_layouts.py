@@ -100,11 +100,11 @@ def _noted_shape(parts: Parts) -> tuple[int, int] | None:
             continue
         if isinstance(noted, dict):
             inner = noted.get(base, noted)
-            sizes = inner.get("shape") if isinstance(inner, dict) else None
-            if isinstance(sizes, list) and [type(size) for size in sizes] == [int, int]:
-                if min(sizes) < 0 or max(sizes) >= 2**31:
-                    raise parts.wrong("", sizes, "two sizes")
-                return sizes[0], sizes[1]
+            two = inner.get("shape") if isinstance(inner, dict) else None
+            if isinstance(two, list) and [type(size) for size in two] == [int, int]:
+                if min(two) < 0 or max(two) >= 2**31:
+                    raise parts.wrong("", two, "two sizes")
+                return two[0], two[1]
     return None
 
 

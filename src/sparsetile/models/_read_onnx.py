@@ -25,9 +25,6 @@ def stored_onnx(path: Path) -> Stored:
     Raises:
         ImportError: If `onnx` is not installed.
         ValueError: If it is damaged, or its weights are quantised.
-
-    Examples:
-        >>> stored_onnx(Path("model.onnx"))  # doctest: +SKIP
     """
     try:
         import onnx

@@ -229,9 +229,9 @@ def _plain(path: Path, name: str, value: Tensor | BSR) -> Tensor | BSR:
         return value.detach()
     try:
         if hasattr(value, "bsr_values"):
-            blocks = value.bsr_values
-            sizes = (value.shape[0], value.shape[1])
-            crow, col = value.bsr_crow_indices, value.bsr_col_indices
+            parts: Any = value
+            blocks, sizes = parts.bsr_values, (value.shape[0], value.shape[1])
+            crow, col = parts.bsr_crow_indices, parts.bsr_col_indices
             block = (blocks.shape[1], blocks.shape[2])
             return BSR(blocks.detach().clone(), Pattern(sizes, block, crow, col))
         return BSR.from_torch(value)
