@@ -1,5 +1,7 @@
 """Layers that store a part of their weights, and the surgery that puts them into a model."""
 
+from sparsetile.nn._advise import advise
+from sparsetile.nn._advise_report import Advice, AdvisedLayer, Trial
 from sparsetile.nn._attention import SelfAttention
 from sparsetile.nn._block_sparse import BlockSparse
 from sparsetile.nn._borrowers import TiedEmbedding, TiedHead
@@ -21,6 +23,8 @@ __all__ = [
     "GRU",
     "LSTM",
     "MLP",
+    "Advice",
+    "AdvisedLayer",
     "BlockSparse",
     "Budget",
     "Candidate",
@@ -33,7 +37,9 @@ __all__ = [
     "Summary",
     "TiedEmbedding",
     "TiedHead",
+    "Trial",
     "Uniform",
+    "advise",
     "densify_",
     "empty_twin",
     "sparsify_",

@@ -2,13 +2,14 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch.nn.functional as F
 from torch import nn
 
 from sparsetile.matrix import Pattern
 from sparsetile.nn import _check
+from sparsetile.nn._advise import slower
 from sparsetile.nn._budget import Budget, Candidate
 from sparsetile.nn._budget_layers import as_budget
 from sparsetile.nn._budget_patterns import chosen_patterns
@@ -27,6 +28,8 @@ def sparsify_(
     filter: Filter | None = None,
     balanced: bool = False,
     embeddings: bool = False,
+    keep_dense_if_slower: bool = False,
+    example_inputs: Any = None,
 ) -> nn.Module:
     """Replace the linear layers of a model by block-sparse ones, in place.
 
@@ -56,6 +59,11 @@ def sparsify_(
         embeddings: Replace `torch.nn.Embedding` too, together with the heads and embeddings that
             share its weight: those that `filter` selects, or by default the model's input
             embedding, where it names one (`get_input_embeddings`), and else all.
+        keep_dense_if_slower: Measure each linear layer on this machine, dense and sparse, as
+            `advise` does, and leave those dense that would be slower or are not reached; a
+            warning names them.
+        example_inputs: What the model is run on to see the layers' inputs: a tensor, a tuple of
+            arguments, or a mapping of keyword arguments. Needed for `keep_dense_if_slower`.
 
     Returns:
         The model.
@@ -66,7 +74,7 @@ def sparsify_(
             selected weight is computed (pruning masks, parametrizations). Nothing is replaced.
 
     Warns:
-        UserWarning: If no layer was there to replace, saying why.
+        UserWarning: If no layer was there to replace, or some stay dense as slower, saying why.
 
     Examples:
         >>> model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 64))
@@ -81,9 +89,11 @@ def sparsify_(
         )
     if method not in ("random", "magnitude"):
         raise ValueError(f'method must be "random" or "magnitude", got {method!r}')
-    for name, flag in (("balanced", balanced), ("embeddings", embeddings)):
+    flags = {"balanced": balanced, "embeddings": embeddings}
+    for name, flag in (flags | {"keep_dense_if_slower": keep_dense_if_slower}).items():
         if not isinstance(flag, bool):
             raise TypeError(f"{name} must be True or False, got {flag!r}")
+    _check_example(keep_dense_if_slower, example_inputs)
     block = _check.check_draw(None, blocksize, 1)
     budget = as_budget("density", density)
     targets, left = selected(model, filter, embeddings)
@@ -100,6 +110,19 @@ def sparsify_(
         for name, weight in target.weights().items()
     ]
     patterns = chosen_patterns(budget, candidates, method, balanced)
+    if keep_dense_if_slower and (left_dense := slower(targets, patterns, model, example_inputs)):
+        names = [candidate.name for candidate in candidates]
+        patterns = [
+            None if name in left_dense else pattern
+            for name, pattern in zip(names, patterns, strict=True)
+        ]
+        reasons = "; ".join(f"{name or 'the model'}: {why}" for name, why in left_dense.items())
+        warnings.warn(
+            f"sparsify_ left {len(left_dense)} of {len(names)} layers dense, as "
+            f"keep_dense_if_slower asks: {reasons}",
+            UserWarning,
+            stacklevel=2,
+        )
     made = built(targets, patterns)
     return _replace(model, made)
 
@@ -136,6 +159,19 @@ def densify_(model: nn.Module) -> nn.Module:
         if sparse not in inner:
             dense_twins(sparse, made)
     return _replace(model, made)
+
+
+def _check_example(wanted: bool, example_inputs: Any) -> None:
+    if wanted == (example_inputs is not None):
+        return
+    got = (
+        "none with keep_dense_if_slower=True" if wanted else "some, but keep_dense_if_slower=False"
+    )
+    fix = "pass what the model is run on" if wanted else "pass keep_dense_if_slower=True too"
+    raise ValueError(
+        f"example_inputs: got {got}; allowed: inputs for the model exactly where layers are to be "
+        f"measured; {fix}"
+    )
 
 
 def _replace(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:
