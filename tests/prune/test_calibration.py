@@ -129,34 +129,3 @@ def test_without_output_errors_wanda_collects_norms_alone(monkeypatch):
         )
         assert [layer.output_error for layer in report.layers] == [None, None]
     assert asked == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("calibration", "error", "text"),
-    [
-        ([], ValueError, "got no batch"),
-        (iter(()), ValueError, "got no batch"),
-        ("some text", TypeError, "tokenize text first"),
-        (["some text"], TypeError, "batch 0 of calibration: got str .*tokenize text first"),
-        ([("a", "b")], TypeError, "tokenize text first"),
-        ([3], TypeError, "batch 0 of calibration: got int"),
-        (3, TypeError, "calibration: got 3; allowed: an iterable of batches"),
-        (lambda model: None, ValueError, "never reach layer '0'.*leave the layer out"),
-        ([torch.full((2, 36), float("nan"))], ValueError, "input of layer '0' in batch 0"),
-        (
-            [torch.zeros(2, 36), torch.zeros(2, 36).index_fill(1, torch.tensor([7]), torch.inf)],
-            ValueError,
-            "layer '0' in batch 1, feature 7",
-        ),
-        ([torch.zeros(0, 36)], ValueError, "never reach layer '0'"),
-    ],
-)
-def test_bad_calibration_is_refused_and_the_model_stays(calibration, error, text):
-    model = dense_net()
-    before = [p.clone() for p in model.parameters()]
-    with pytest.raises(error, match=text):
-        prune_(model, density=0.5, blocksize=4, method="wanda", calibration=calibration)
-    assert type(model[0]) is nn.Linear
-    for now, was in zip(model.parameters(), before, strict=True):
-        assert torch.equal(now, was)
-    assert all(not m._forward_pre_hooks for m in model.modules())

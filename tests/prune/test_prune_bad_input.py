@@ -1,3 +1,4 @@
+import jaxtyping
 import pytest
 import torch
 from torch import nn
@@ -8,6 +9,14 @@ from support_prune import dense_net
 
 GOOD = {"density": 0.5, "blocksize": 4}
 X = torch.ones(2, 36)
+
+
+@pytest.fixture(autouse=True)
+def _no_type_checker():
+    # What a user meets are the library's own messages.
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +60,7 @@ def test_models_that_cannot_be_pruned_in_place_say_so():
         prune_(3, **GOOD)
     with pytest.raises(ValueError, match=r"got a bare Linear.*pass torch.nn.Sequential\(layer\)"):
         prune_(nn.Linear(8, 8), **GOOD)
-    with pytest.raises(ValueError, match="found nothing to prune.*1 sparse already"):
+    with pytest.raises(ValueError, match=r"found nothing to prune.*1 sparse already"):
         prune_(nn.Sequential(Linear(8, 8, density=1.0, blocksize=4)), **GOOD)
 
 
@@ -127,3 +136,34 @@ def test_methods_and_budgets_of_users_are_held_to_their_word(options, error, tex
 def test_bad_settings_are_refused(make, error, text):
     with pytest.raises(error, match=text):
         make()
+
+
+@pytest.mark.parametrize(
+    ("calibration", "error", "text"),
+    [
+        ([], ValueError, "got no batch"),
+        (iter(()), ValueError, "got no batch"),
+        ("some text", TypeError, "tokenize text first"),
+        (["some text"], TypeError, "batch 0 of calibration: got str .*tokenize text first"),
+        ([("a", "b")], TypeError, "tokenize text first"),
+        ([3], TypeError, "batch 0 of calibration: got int"),
+        (3, TypeError, "calibration: got 3; allowed: an iterable of batches"),
+        (lambda model: None, ValueError, "never reach layer '0'.*leave the layer out"),
+        ([torch.full((2, 36), float("nan"))], ValueError, "input of layer '0' in batch 0"),
+        (
+            [torch.zeros(2, 36), torch.zeros(2, 36).index_fill(1, torch.tensor([7]), torch.inf)],
+            ValueError,
+            "layer '0' in batch 1, feature 7",
+        ),
+        ([torch.zeros(0, 36)], ValueError, "never reach layer '0'"),
+    ],
+)
+def test_bad_calibration_is_refused_and_the_model_stays(calibration, error, text):
+    model = dense_net()
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(error, match=text):
+        prune_(model, density=0.5, blocksize=4, method="wanda", calibration=calibration)
+    assert type(model[0]) is nn.Linear
+    for now, was in zip(model.parameters(), before, strict=True):
+        assert torch.equal(now, was)
+    assert all(not m._forward_pre_hooks for m in model.modules())

@@ -130,6 +130,12 @@ def test_degenerate_inputs_give_finite_weights(case):
     assert bool(LeastSquares().solve(layer, kept.blocks).isfinite().all())
 
 
+def test_equal_groups_keep_equal_shares():
+    layer = layer_of(torch.randn(8, 32, dtype=torch.float64), 1, 0.5, correlated(100, 32))
+    kept = SparseGPT(columns=8, equal=True).prune(layer).blocks
+    assert kept.view(8, 4, 8).sum(dim=(0, 2)).tolist() == [32] * 4
+
+
 def test_dead_inputs_go_first():
     x = correlated(100, 16)
     x[:, 4:8] = 0
