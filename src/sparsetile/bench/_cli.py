@@ -8,9 +8,13 @@ from typing import Annotated
 import typer
 
 from sparsetile.bench import (
+    _cli_advise,
     _cli_bench,
+    _cli_convert,
+    _cli_inspect,
     _cli_plan,
     _cli_plot,
+    _cli_prune,
     _cli_reproduce,
     _cli_show,
     _cli_step,
@@ -28,9 +32,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+_cli_advise.add_to(app)
 _cli_bench.add_to(app)
+_cli_convert.add_to(app)
+_cli_inspect.add_to(app)
 _cli_plan.add_to(app)
 _cli_plot.add_to(app)
+_cli_prune.add_to(app)
 _cli_reproduce.add_to(app)
 _cli_show.add_to(app)
 _cli_step.add_to(app)

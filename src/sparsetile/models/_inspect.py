@@ -52,7 +52,7 @@ def inspect(
         ...     _ = model[0].weight[:, 16:].zero_()
         >>> found = inspect(model)
         >>> found["0"].blocksize, found["0"].why
-        (16, '75 % zeros, and 25 % of 16×16 blocks are live: 3.5× as fast in 16×16, by estimate')
+        (16, '75 % zeros, 25 % of 16×16 blocks are live: 3.5× as fast in 16×16, by estimate')
     """
     folder = _checked(model, spy, progress)
     source = (
@@ -96,11 +96,9 @@ def _layer(found: Found, kept: Bool[Tensor, "m k"]) -> InspectedLayer:
     why = f"{percent(zeros)} zeros: stays dense" if not zeros else choice.why
     blocksize, gain = (choice.blocksize, choice.gain) if zeros else (None, 1.0)
     if blocksize is not None:
-        words = why.rpartition(": ")[0].replace(", but ", ", and ")
+        words = why.rpartition(": ")[0]
         fast = f"{gain:.1f}× as fast" if gain != float("inf") else "nothing is left to compute"
         why = f"{words}: {fast} in {blocksize}×{blocksize}, by estimate"
-        if live[32] > 2 * live[blocksize]:
-            why = why.replace(", and ", ", but ", 1)
     if found.side is not None:
         r, c = found.side
         now = estimated_gain(1 - zeros, min(r, c), found.dtype)
