@@ -1,5 +1,7 @@
 """Initialisers of ONNX files, dense and sparse, as the package onnx writes them."""
 
+import sys
+
 import numpy as np
 import onnx
 import pytest
@@ -141,3 +143,10 @@ def test_truncated_file_is_refused(tmp_path, share):
     path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(ValueError, match=r"a\.onnx"):
         read_checkpoint(path)["w"]
+
+
+def test_what_to_install_is_said(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.onnx", dense=[("w", WEIGHT)])
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(ImportError, match=r"pip install 'sparsetile\[import-onnx\]'"):
+        read_checkpoint(path)

@@ -48,7 +48,7 @@ def reorder_(
         before, best, kept = _cost(here, modules, min_gain), None, here
         least = _LEAST * before
         stacked = torch.cat([*(here[n] for n in pair.producers), here[pair.consumer].t()], dim=1)
-        for side in SIDES[1:]:
+        for side in reversed(SIDES[1:]):  # of equal ones the largest blocks
             order = reorder(stacked.float(), side, cols=False).rows.to(stacked.device)
             trial = {name: here[name][order] for name in pair.producers}
             trial[pair.consumer] = here[pair.consumer][:, order]
