@@ -10,6 +10,7 @@ from sparsetile.nn._budget_global import GlobalMagnitude
 from sparsetile.nn._budget_layers import PerLayer
 from sparsetile.nn._embedding import Embedding
 from sparsetile.nn._empty_twin import empty_twin
+from sparsetile.nn._freeze import freeze_
 from sparsetile.nn._gru import GRU
 from sparsetile.nn._linear import Linear
 from sparsetile.nn._lstm import LSTM
@@ -42,6 +43,7 @@ __all__ = [
     "advise",
     "densify_",
     "empty_twin",
+    "freeze_",
     "sparsify_",
     "summary",
 ]

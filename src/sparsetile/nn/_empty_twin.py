@@ -48,7 +48,7 @@ def _single(module: nn.Module, pattern: Pattern) -> BlockSparse:
     if isinstance(module, Linear):
         _check(module.shape, pattern)
         layer = _linear(pattern, bias)
-        layer._layout = module._layout
+        layer._layout, layer.activation = module._layout, module.activation
         return layer
     if isinstance(module, Embedding | nn.Embedding):
         _check((module.num_embeddings, module.embedding_dim), pattern)

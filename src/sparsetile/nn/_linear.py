@@ -49,6 +49,8 @@ class Linear(ForwardSet):
     in_features: int
     out_features: int
     bias: nn.Parameter | None
+    # Applied by every call; `freeze_` sets it where the module after the layer was an activation.
+    activation: ops.Activation | None = None
 
     def __init__(
         self,
@@ -84,6 +86,7 @@ class Linear(ForwardSet):
         self, x: Float[Tensor, "*batch k"], *, activation: ops.Activation | None = None
     ) -> Float[Tensor, "*batch m"]:
         """Multiply: `x[..., in_features]` to `[..., out_features]`, with an activation if named."""
+        activation = activation or self.activation
         crow, col, blocks = self.crow_indices, self.col_indices, self.forward_blocks
         if blocks is None:
             return ops.linear_from_indices(
@@ -207,11 +210,12 @@ class Linear(ForwardSet):
         """Describe the layer for its one-line repr."""
         r, c = self.blocksize
         density = "?" if self.crow_indices.is_meta else f"{self.density:.2f}"
+        fused = f", activation={self.activation!r}" if self.activation else ""
         used = "" if self.forward_blocks is None else f", forward_nnzb={len(self.forward_blocks)}"
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.bias is not None}, blocksize={r if r == c else (r, c)}, "
-            f"density={density}, nnzb={self.nnzb}{used}"
+            f"density={density}, nnzb={self.nnzb}{used}{fused}"
         )
 
 

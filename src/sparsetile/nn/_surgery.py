@@ -13,6 +13,7 @@ from sparsetile.nn._advise import slower
 from sparsetile.nn._budget import Budget, Candidate
 from sparsetile.nn._budget_layers import as_budget
 from sparsetile.nn._budget_patterns import chosen_patterns
+from sparsetile.nn._fuse import unfuse_
 from sparsetile.nn._linear import Linear
 from sparsetile.nn._recurrent import Recurrent
 from sparsetile.nn._selection import Filter, selected
@@ -148,6 +149,7 @@ def densify_(model: nn.Module) -> nn.Module:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    unfuse_(model)
     made: dict[nn.Module, nn.Module] = {}
     inner = {
         layer
