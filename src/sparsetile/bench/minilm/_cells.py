@@ -150,7 +150,5 @@ def told(row: Mapping[str, Any]) -> str:
     )
 
 
-
-
 def _key(row: Mapping[str, Any]) -> tuple[float, int, str, str]:
     return float(row["density"]), int(row["blocksize"]), row["method"], row["recovery"] or ""

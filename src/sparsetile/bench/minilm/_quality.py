@@ -74,9 +74,7 @@ def quality(dense: Tensor, pruned: Tensor) -> Quality:
     cosines = (dense * pruned).sum(-1)
     count = min(NEIGHBOURS, len(dense) - 1)
     same = (_nearest(dense, count).unsqueeze(2) == _nearest(pruned, count).unsqueeze(1)).any(2)
-    return Quality(
-        float(cosines.mean()), float(cosines.quantile(0.1)), float(same.float().mean())
-    )
+    return Quality(float(cosines.mean()), float(cosines.quantile(0.1)), float(same.float().mean()))
 
 
 def _nearest(rows: Tensor, count: int) -> Tensor:

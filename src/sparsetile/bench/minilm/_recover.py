@@ -36,7 +36,11 @@ def name_of(recovery: Recovery) -> str:
 
 
 def recover(
-    folder: Path, data: Data, recovery: Recovery, start: Callable[[], nn.Module]
+    folder: Path,
+    data: Data,
+    recovery: Recovery,
+    start: Callable[[], nn.Module],
+    stop: Callable[[], bool] = lambda: False,
 ) -> tuple[nn.Module, float]:
     """Train a pruned model to do what the dense one does; goes on where it was stopped.
 
@@ -49,12 +53,19 @@ def recover(
         data: The dense model and the sentences.
         recovery: How.
         start: Gives the pruned model.
+        stop: Asked before each step.
 
     Returns:
         The model, and the seconds of its training.
+
+    Raises:
+        KeyboardInterrupt: If `stop` said so; the last step is in a checkpoint then.
     """
     run = _Run(folder, data, recovery, start)
     while run.step < recovery.steps:
+        if stop():
+            run.keep()
+            raise KeyboardInterrupt
         run.advance()
         if run.step % data.tier.every == 0 or run.step == recovery.steps:
             run.keep()
@@ -139,6 +150,8 @@ class _Run:
 
     def keep(self) -> None:
         """Judge, tell, and write a checkpoint in place of the one before."""
+        if not self._recent:  # stopped where it had just been kept
+            return
         loss = sum(self._recent) / len(self._recent)
         self._recent = []
         self._judge(loss)
