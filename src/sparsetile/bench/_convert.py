@@ -165,7 +165,7 @@ def _checkpoint(
             tensors[f"{base}.col_indices"] = value.pattern.col_indices
         else:
             tensors[name] = value
-        if value.ndim == 2:
+        if len(value.shape) == 2:
             facts.append(_fact(name, value))
     progress(len(checkpoint), len(checkpoint), "")
     _write(target, tensors, metadata)
@@ -174,7 +174,7 @@ def _checkpoint(
 
 def _blocked(name: str, value: Tensor | BSR, blocks: Blocks, advice: Inspection | None) -> Any:
     """A weight in the blocks it is to be stored in, or dense."""
-    if value.ndim != 2 or not value.dtype.is_floating_point:
+    if len(value.shape) != 2 or not value.dtype.is_floating_point:
         return value
     if not name.endswith(".weight"):  # the three tensors of a layer are named after it
         return value.to_dense() if isinstance(value, BSR) else value
