@@ -154,7 +154,8 @@ def test_wrong_arguments_are_refused(tmp_path):
 
 
 def bert(**changes):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     config = transformers.BertConfig(
         **{"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2},
         **{"intermediate_size": 64, "max_position_embeddings": 16} | changes,
@@ -183,7 +184,8 @@ def test_hugging_face_models_take_block_pruned_checkpoints(tmp_path, prefix):
 
 
 def test_conv1d_of_gpt2_is_turned(tmp_path):
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     config = transformers.GPT2Config(n_layer=1, n_embd=16, n_head=2, vocab_size=20, n_positions=8)
     model = transformers.GPT2Model(config).eval()
     weight, mask = sparse_weight(16, 64, block=8)

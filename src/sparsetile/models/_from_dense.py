@@ -14,7 +14,7 @@ from sparsetile.models._from_dense_order import reorder_
 from sparsetile.models._from_dense_pairs import found_pairs
 from sparsetile.models._from_dense_report import LayerReport, Report
 from sparsetile.models._say import kind_error, refusal
-from sparsetile.nn import sparsify_
+from sparsetile.nn import Budget, sparsify_
 
 Filter = Callable[[nn.Module, str], bool]
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -123,15 +123,13 @@ def with_patterns(model: nn.Module, patterns: Mapping[str, Pattern]) -> nn.Modul
         2
     """
     for block in sorted({pattern.blocksize for pattern in patterns.values()}):
-        some: dict[str, Pattern] = {
-            name: pattern for name, pattern in patterns.items() if pattern.blocksize == block
-        }
-        model = sparsify_(
-            model,
-            density=some,
-            blocksize=block,
-            filter=lambda module, name, some=some: name in some,
-        )
+        names = [name for name, pattern in patterns.items() if pattern.blocksize == block]
+
+        def chosen(module: nn.Module, name: str, names: list[str] = names) -> bool:
+            return name in names
+
+        some: dict[str, float | Budget | Pattern | None] = {n: patterns[n] for n in names}
+        model = sparsify_(model, density=some, blocksize=block, filter=chosen)
     return model
 
 
@@ -168,8 +166,8 @@ def _masks(
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """What each linear layer keeps as `[out, in]`, and why others are left."""
     holders: dict[int, list[str]] = {}
-    for name, weight in twin.named_parameters(remove_duplicate=False):
-        holders.setdefault(id(weight), []).append(name)
+    for name, held in twin.named_parameters(remove_duplicate=False):
+        holders.setdefault(id(held), []).append(name)
     masks: dict[str, Tensor] = {}
     left: dict[str, str] = {}
     for name, module in twin.named_modules():

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -138,7 +138,7 @@ def _check(model: object, blocksize: object, strict: object) -> None:
         if blocksize not in SIDES:
             fix = "leave it out for the checkpoint's own blocks"
             raise refusal("blocksize", got=blocksize, allowed=allowed, fix=fix)
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:  # type: ignore[list-item]
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.is_meta:
             fix = "build it on a device that holds data, or call to_empty(device=…) first"
             allowed = "a model whose tensors hold data"
@@ -260,7 +260,8 @@ def _fitted(model: nn.Module, name: str, entry: Entry) -> BSR | None:
     module = _linear_of(model, name)
     if not entry.exact_shape:
         owner = model.get_submodule(name.removesuffix("weight").rstrip("."))
-        shape = owner.shape if isinstance(owner, BlockSparse) else tuple(owner.weight.shape)
+        sizes: Any = owner.shape if isinstance(owner, BlockSparse) else owner.weight
+        shape = tuple(sizes.shape if isinstance(sizes, Tensor) else sizes)
         p = value.pattern
         try:
             pattern = Pattern((shape[0], shape[1]), p.blocksize, p.crow_indices, p.col_indices)
