@@ -154,13 +154,17 @@ def test_layers_without_blocks_and_with_blocks_larger_than_themselves(tmp_path):
     empty.set_pattern_(type(empty.pattern)((5, 6), 2, [0, 0, 0, 0], []))
     model = nn.Sequential(stnn.Linear(4, 6, density=1.0, blocksize=16), empty)
     folder = save_pretrained(model, tmp_path / "m")
-    assert_same(model, from_pretrained(folder, model=nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 5))))
+    assert_same(
+        model, from_pretrained(folder, model=nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 5)))
+    )
 
 
 def test_files_are_as_large_as_what_is_stored(tmp_path):
     model = sparse(bert)
     folder = save_pretrained(model, tmp_path / "m")
-    stored = sum(t.nbytes for t in {id(t): t for t in model.state_dict(keep_vars=True).values()}.values())
+    stored = sum(
+        t.nbytes for t in {id(t): t for t in model.state_dict(keep_vars=True).values()}.values()
+    )
     held = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     names = len(model.state_dict())
     assert stored <= held <= stored + 500 * names

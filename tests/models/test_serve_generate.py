@@ -80,16 +80,3 @@ def test_padding_on_the_left_changes_nothing(models):
             do_sample=False,
         )
         assert torch.equal(got[0, -10:], together[row, -10:])
-
-
-def test_steps_with_a_cache_give_the_logits_of_the_whole(models):
-    model, _ = models
-    ids = prompts(1)[0]
-    with torch.no_grad():
-        want = model(input_ids=ids).logits
-        cache, steps = None, []
-        for token in ids.split(1, dim=1):
-            out = model(input_ids=token, past_key_values=cache, use_cache=True)
-            cache = out.past_key_values
-            steps.append(out.logits)
-    torch.testing.assert_close(torch.cat(steps, 1), want)

@@ -107,9 +107,7 @@ def _tied(skeleton: nn.Module, layers: dict[str, Layer]) -> dict[str, Layer]:
     return tied
 
 
-def _shared(
-    skeleton: nn.Module, layers: dict[str, Layer], reader: ShardReader
-) -> dict[str, str]:
+def _shared(skeleton: nn.Module, layers: dict[str, Layer], reader: ShardReader) -> dict[str, str]:
     """Other names of tensors that the model has once, as the files hold them."""
     names: dict[int, list[str]] = {}
     tensors: dict[str, torch.Tensor] = skeleton.state_dict(keep_vars=True)

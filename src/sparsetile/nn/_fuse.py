@@ -1,5 +1,6 @@
 """Activations that become part of the product of the layer before them."""
 
+import itertools
 from collections.abc import Iterator
 
 import torch
@@ -75,7 +76,7 @@ def unfuse_(model: nn.Module) -> nn.Module:
 def _pairs(parent: nn.Module) -> Iterator[tuple[str, str]]:
     if type(parent) is nn.Sequential:
         names = list(parent._modules)
-        yield from zip(names, names[1:], strict=False)
+        yield from itertools.pairwise(names)
     elif type(parent).__module__.startswith("transformers."):
         if place := _PLACES.get(type(parent).__name__):
             yield place

@@ -1,13 +1,22 @@
 """The feed-forward part of a transformer layer, with block-sparse weights."""
 
+from functools import partial
 from typing import get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from sparsetile import ops
 from sparsetile.nn._linear import Linear
+
+_ACTIVATIONS = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
 
 
 class MLP(nn.Module):
@@ -68,7 +77,11 @@ class MLP(nn.Module):
 
     def forward(self, x: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch m"]:
         """Compute: `x[..., width]` to `[..., out]`."""
-        y: Tensor = self.down(self.up(x, activation=self.activation))
+        if isinstance(self.up, Linear):
+            hidden = self.up(x, activation=self.activation)
+        else:  # made dense
+            hidden = _ACTIVATIONS[self.activation](self.up(x))
+        y: Tensor = self.down(hidden)
         return y
 
     def extra_repr(self) -> str:
