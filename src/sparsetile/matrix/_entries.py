@@ -89,3 +89,27 @@ def check_sides(
         got = f"{got} of {blocksize[0]}×{blocksize[1]}"
         allowed = "at most 2^62 elements in all blocks (int64)"
         raise bad_file(path, got=got, allowed=allowed, fix="pass a smaller blocksize")
+
+
+def check_places(path: Path, entries: Entries) -> None:
+    """Refuse elements outside the matrix.
+
+    Args:
+        path: The file.
+        entries: What it holds.
+
+    Raises:
+        ValueError: With the first row or column that is outside.
+
+    Examples:
+        >>> one = torch.tensor([0])
+        >>> check_places(Path("a.pt"), Entries((1, 1), one, one, torch.ones(1)))
+    """
+    axes = (("row", entries.rows), ("column", entries.cols))
+    for (what, index), size in zip(axes, entries.shape, strict=True):
+        outside = (index < 0) | (index >= size)
+        if bool(outside.any()):
+            at = int(outside.nonzero()[0])
+            got = f"{what} {int(index[at])} of element {at}, counted from 0"
+            allowed = f"0 to {size - 1}" if size else f"none: there are no {what}s"
+            raise bad_file(path, got=got, allowed=allowed, fix="get the file again")

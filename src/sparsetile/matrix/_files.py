@@ -12,7 +12,7 @@ from sparsetile._whole import write_whole
 from sparsetile.matrix._bsr import BSR
 from sparsetile.matrix._check import as_blocksize, describe, message
 from sparsetile.matrix._convert import from_elements, pattern_of_elements, reblock
-from sparsetile.matrix._entries import Entries, Stored, check_sides
+from sparsetile.matrix._entries import Entries, Stored, check_places, check_sides
 from sparsetile.matrix._mtx import read_mtx, write_mtx
 from sparsetile.matrix._npz import read_npz, write_npz
 from sparsetile.matrix._pattern import Pattern
@@ -193,6 +193,7 @@ def _read(
     content, size = _READERS[suffix](source)
     if isinstance(content, Entries):
         check_sides(source, content.shape, sides or (1, 1), size=size)
+        check_places(source, content)
     elif sides is not None and sides != content.blocksize:
         # Blocks are spelled out row by row on the way.
         check_sides(source, content.shape, (1, 1), size=size)

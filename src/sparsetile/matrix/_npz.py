@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from numpy.lib import format as npy
 
+from sparsetile.matrix._bounded import BoundedFile
 from sparsetile.matrix._bsr import BSR
 from sparsetile.matrix._check import message
 from sparsetile.matrix._entries import DTYPES, Entries, Stored, bad_file
@@ -48,7 +49,7 @@ def read_npz(path: Path) -> Stored:
     sparse = scipy_module("scipy.sparse")
     try:
         size = _size_of(path)
-        with path.open("rb") as file:
+        with BoundedFile(path) as file:
             found = sparse.load_npz(file)
         if found.format in ("csr", "csc", "bsr"):
             # Conversion follows the offsets wherever they point.
@@ -103,7 +104,7 @@ def write_npz(file: BufferedIOBase, A: BSR | Pattern) -> None:
 
 def _size_of(path: Path) -> int:
     """Add up the arrays that are read; refuse those whose heads announce more than is there."""
-    with zipfile.ZipFile(path) as archive:
+    with BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
         names = archive.namelist()
         if len(set(names)) != len(names):
             raise ValueError("two arrays of one name")

@@ -6,6 +6,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sparsetile.matrix._bounded import BoundedFile
+
 _MARK = object()
 _CONSTANTS = {"NEWTRUE": True, "NEWFALSE": False, "NONE": None, "EMPTY_TUPLE": ()}
 _PLAIN = frozenset({"BININT", "BININT1", "BININT2", "LONG1", "BINUNICODE"})
@@ -65,7 +67,7 @@ def scan_pt(path: Path) -> None:
         Traceback (most recent call last):
         ValueError: a tensor of 1000000000000 values over 1 in the file
     """
-    with zipfile.ZipFile(path) as archive:
+    with BoundedFile(path) as file, zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
             raise ValueError("packed records, which torch does not write")

@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 
 from sparsetile.matrix._entries import bad_file
 
-PIECE = 2**22
+PIECE = 2**20
 LONGEST = 2**20
 # What deflate makes of a byte at most.
 _UNPACKED = 1032
