@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from sparsetile import __version__
+from sparsetile._version import __version__
 from sparsetile.models import _pretrained_check as check
 from sparsetile.nn import BlockSparse, Embedding, Linear, TiedEmbedding, TiedHead
 
