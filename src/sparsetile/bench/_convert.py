@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from io import BufferedIOBase
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -226,14 +226,12 @@ def _fact(name: str, value: Tensor | BSR | Pattern) -> dict[str, Any]:
 def _write(target: Path, what: Any, metadata: Mapping[str, str]) -> None:
     """Write tensors to a file, whole or not at all."""
     if target.suffix == ".pt":
-        write_whole(target, lambda file: torch.save(what, file))
+        memory = BytesIO()
+        torch.save(what, memory)
+        write_whole(target, memory.getvalue())
         return
     from safetensors.torch import save as pack
 
     # A tensor that two names share is written for both.
     whole = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in what.items()}
-
-    def write(file: BufferedIOBase) -> None:
-        file.write(pack(whole, {"format": "pt", **metadata}))
-
-    write_whole(target, write)
+    write_whole(target, pack(whole, {"format": "pt", **metadata}))

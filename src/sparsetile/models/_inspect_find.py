@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Bool
@@ -156,11 +157,12 @@ def _masked(module: nn.Module) -> tuple[Tensor | None, Callable[[], Tensor] | No
         assert mask is not None
         return module._parameters["weight_orig"], lambda: mask, "masked"
     if parametrize.is_parametrized(module, "weight"):
-        chain = module.parametrizations["weight"]  # type: ignore[index]
+        chain: Any = module.parametrizations["weight"]  # type: ignore[index]
         kept = _joint_mask(chain)
         if kept is not None:
             return chain.original, lambda: kept, "masked"
-        return module.weight.detach(), None, "computed"  # type: ignore[union-attr,operator]
+        weight: Any = module.weight
+        return weight.detach(), None, "computed"
     return module._parameters.get("weight"), None, "dense"
 
 

@@ -137,11 +137,11 @@ def _measured(
     for (name, call), key in keys.items():
         groups.setdefault(key, (name, call))
     times: dict[Hashable, dict[Way | None, float]] = {}
-    for done, (key, (name, call)) in enumerate(groups.items()):
+    for done, (group, (name, call)) in enumerate(groups.items()):
         if progress is not None:
             progress(done, len(groups), name)
         cases = timing.products(layers[name], made[name], call)
-        times[key] = timing.fastest(cases, seconds=seconds / len(groups))
+        times[group] = timing.fastest(cases, seconds=seconds / len(groups))
     if progress is not None:
         progress(len(groups), len(groups), "")
     trials: dict[str, tuple[Trial, ...]] = {}

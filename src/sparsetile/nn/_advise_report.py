@@ -50,6 +50,11 @@ class AdvisedLayer:
         trials: What was measured, in the order asked for; empty if it was not reached.
         recommendation: `"sparse"` or `"dense"`.
         why: The reason in words.
+
+    Examples:
+        >>> trials = (Trial(0.5, (4, 4), 3.0, 4.0, 640), Trial(0.25, (4, 4), 1.0, 4.0, 324))
+        >>> AdvisedLayer("up", (16, 16), 8, 1024, trials, "sparse", "4.00× as fast").best.density
+        0.25
     """
 
     name: str
