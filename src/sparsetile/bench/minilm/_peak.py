@@ -43,13 +43,13 @@ def child() -> None:
     from transformers import BertModel
 
     from sparsetile.bench.minilm._contenders import call_of
-    from sparsetile.models import from_pretrained
+    from sparsetile.bench.minilm._files import load
     from sparsetile.nn import freeze_
 
     torch.set_num_threads(threads)
     if folder is not None:
         if (Path(folder) / "sparsetile.json").is_file():
-            model = freeze_(from_pretrained(folder))
+            model = freeze_(load(Path(folder)))
         else:
             model = BertModel.from_pretrained(folder, add_pooling_layer=False).eval()
         call_of(model)(torch.ones(batch, sequence, dtype=torch.int64))

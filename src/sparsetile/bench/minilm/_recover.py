@@ -17,10 +17,11 @@ from sparsetile.bench._files import write_csv
 from sparsetile.bench._progress import clock_text, say
 from sparsetile.bench.dynsparse._store import rows_in
 from sparsetile.bench.minilm._cells import Data
+from sparsetile.bench.minilm._files import load
 from sparsetile.bench.minilm._quality import embed, pooled, quality
 from sparsetile.bench.minilm._subject import Batch, padded
 from sparsetile.bench.minilm._tiers import Recovery
-from sparsetile.models import from_pretrained, save_pretrained
+from sparsetile.models import save_pretrained
 from sparsetile.train import DynSparse, Method, Static
 
 COLUMNS = ("run", "step", "seconds", "loss", "cosine", "overlap")
@@ -107,7 +108,7 @@ class _Run:
         self._rows = [row for row in rows_in(folder / _CURVES) if row["run"] != self._name]
         last = self._last()
         self.step, self.seconds, self._curve = 0, 0.0, []
-        self.model = start() if last is None else from_pretrained(last)
+        self.model = start() if last is None else load(last)
         self.model.train()
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_("embeddings" not in name)

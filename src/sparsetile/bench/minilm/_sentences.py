@@ -92,7 +92,7 @@ def in_prose(text: str) -> list[str]:
         Sentences of a fit length with mostly letters, on one line each.
 
     Examples:
-        >>> in_prose("He saw that it was\\n good and true. So he went home again. No.")
+        >>> in_prose("He saw that it was good and true. So he went home again. No.")
         ['He saw that it was good and true.']
     """
     found = []

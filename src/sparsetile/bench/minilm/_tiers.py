@@ -48,6 +48,7 @@ class Tier:
         sequence: Tokens of a row when models are timed.
         batches: Rows of a batch when models are timed.
         rounds: Turns of each model when models are timed.
+        peaks: Peak memory too, a process for each model.
     """
 
     real: bool
@@ -65,6 +66,7 @@ class Tier:
     sequence: int = 128
     batches: tuple[int, ...] = (1, 32)
     rounds: int = 9
+    peaks: bool = True
 
 
 ALL = ("magnitude", "magnitude+solve", "wanda", "wanda+solve", "sparsegpt", "sparsegpt+solve")
@@ -96,6 +98,7 @@ TIERS: dict[str, Tier] = {
         sequence=16,
         batches=(1, 4),
         rounds=3,
+        peaks=False,
     ),
     "nightly": Tier(
         real=True,

