@@ -252,3 +252,11 @@ def test_layers_are_sparse_and_hold_what_the_product_needs(tmp_path):
     layers = [m for m in again.modules() if isinstance(m, BlockSparse)]
     assert len(layers) == 13 and sum(isinstance(m, Embedding) for m in layers) == 1
     assert all(layer.pattern.nnzb == layer.nnzb for layer in layers)
+
+
+def test_narrow_values_beside_wide_biases_come_back_so(tmp_path):
+    model = stnn.freeze_(sparse(bert), dtype=torch.bfloat16)
+    again = from_pretrained(save_pretrained(model, tmp_path / "m"))
+    assert_same(model, again)
+    assert {t.dtype for t in again.parameters()} == {torch.float32, torch.bfloat16}
+    assert torch.equal(logits(model), logits(stnn.freeze_(again)))

@@ -95,12 +95,12 @@ def _check_names(model: nn.Module, known: Metadata, reader: ShardReader) -> None
             )
         )
     for name, tensor in wanted.items():
-        held = reader.shape(stored.get(name, name))
-        if held != tuple(tensor.shape):
+        found = reader.shape(stored.get(name, name))
+        if found != tuple(tensor.shape):
             raise ValueError(
                 refusal(
                     f"{name!r} in {reader.file_of(stored.get(name, name)).name}",
-                    got=f"shape {list(held)}",
+                    got=f"shape {list(found)}",
                     allowed=f"shape {list(tensor.shape)}, as the model has it",
                     fix="load with the config, or into the model, that was saved",
                 )
@@ -116,14 +116,10 @@ def _tie(model: nn.Module, tied: dict[str, str]) -> None:
         except AttributeError:
             target = owner = model
             leaf = source = "?"
-        kept: dict[str, torch.nn.Parameter | torch.Tensor | None]
-        for kept, has in (
-            (dict(owner._parameters), target._parameters),
-            (dict(owner._buffers), target._buffers),
-        ):
-            if source in kept and leaf in has:
-                has[leaf] = kept[source]  # type: ignore[assignment]
-                break
+        if source in owner._parameters and leaf in target._parameters:
+            target._parameters[leaf] = owner._parameters[source]
+        elif source in owner._buffers and leaf in target._buffers:
+            target._buffers[leaf] = owner._buffers[source]
         else:
             raise ValueError(
                 refusal(

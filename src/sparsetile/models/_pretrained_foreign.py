@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sparsetile.models import _pretrained_check as check
 from sparsetile.models._pretrained_metadata import FILE, Layer, Metadata
@@ -62,7 +62,8 @@ def describe_plain_folder(folder: Path, skeleton: nn.Module) -> tuple[Metadata, 
 def _layer(skeleton: nn.Module, key: str, reader: ShardReader) -> Layer:
     name = key.removesuffix("values").rstrip(".")
     parent, _, leaf = name.rpartition(".")
-    kind, weight, values = "linear", None, reader.shape(key)
+    kind, values = "linear", reader.shape(key)
+    weight: Tensor | None = None
     try:
         outer = skeleton.get_submodule(parent)
         if isinstance(outer, nn.LSTM | nn.GRU):
@@ -91,7 +92,7 @@ def _layer(skeleton: nn.Module, key: str, reader: ShardReader) -> Layer:
 
 def _tied(skeleton: nn.Module, layers: dict[str, Layer]) -> dict[str, Layer]:
     """Heads and embeddings whose weight is that of an embedding which is sparse in the files."""
-    tied = {}
+    tied: dict[str, Layer] = {}
     tables = {
         id(skeleton.get_submodule(name)._parameters["weight"]): name
         for name, layer in layers.items()
@@ -115,8 +116,8 @@ def _shared(skeleton: nn.Module, layers: dict[str, Layer], reader: ShardReader) 
         before, _, leaf = name.rpartition(".")
         if before not in layers or leaf != "weight":
             names.setdefault(id(tensor), []).append(name)
-    tied = {}
+    aliases: dict[str, str] = {}
     for same in names.values():
         kept = next((name for name in same if name in reader), same[0])
-        tied |= {name: kept for name in same if name != kept and name not in reader}
-    return tied
+        aliases |= {name: kept for name in same if name != kept and name not in reader}
+    return aliases

@@ -93,7 +93,7 @@ def write_shards(folder: Path, stem: str, items: Iterable[Item], most: int) -> d
             filled = 0
         shards[-1].append(item)
         filled += item.nbytes
-    where = {}
+    where: dict[str, str] = {}
     for i, shard in enumerate(shards, 1):
         count = f"-{i:05}-of-{len(shards):05}" if len(shards) > 1 else ""
         name = f"{stem}{count}.safetensors"
@@ -116,7 +116,7 @@ def _write(file: BinaryIO, shard: list[Item]) -> None:
         if tensor.dtype != item.dtype or tensor.numel() != item.numel:
             raise RuntimeError(f"{item.name!r} changed while it was saved; save it again")
         if tensor.numel():
-            file.write(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+            file.write(tensor.reshape(-1).view(torch.uint8).numpy().data)
         stop = start + item.nbytes
         header[item.name] = {
             "dtype": _NAMES[tensor.dtype],

@@ -3,6 +3,8 @@
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -110,14 +112,14 @@ def transformers_skeleton(folder: Path, model_class: str | None) -> nn.Module:
                 fix="put back the config that was saved with the weights",
             )
         )
-    try:
-        from transformers.initialization import no_init_weights
-    except ImportError:  # transformers 4
-        from transformers.modeling_utils import no_init_weights
-    with no_weights(), no_init_weights():
-        model: nn.Module = made(config)
+    # where transformers 5 has it, and where transformers 4 had it
+    home = "initialization" if find_spec("transformers.initialization") else "modeling_utils"
+    undrawn: Any = import_module(f"transformers.{home}").no_init_weights
+    with no_weights(), undrawn():
+        model: Any = made(config)
         model.tie_weights()  # it counts as initialisation, which was left out
-    return model
+    built: nn.Module = model
+    return built
 
 
 def put_sparse_layers(
@@ -168,10 +170,10 @@ def put_sparse_layers(
             made[old] = TiedHead(owner, layer.bias)
         else:
             made[old] = TiedEmbedding(owner, getattr(old, "padding_idx", None))
-    for parent in list(skeleton.modules()):
-        for name, child in parent._modules.items():
+    for holder in list(skeleton.modules()):
+        for leaf, child in holder._modules.items():
             if child is not None and child in made:
-                parent._modules[name] = made[child]
+                holder._modules[leaf] = made[child]
     return made.get(skeleton, skeleton)
 
 
