@@ -3,6 +3,7 @@
 import zipfile
 from io import BufferedIOBase
 from pathlib import Path
+from typing import Any
 
 import torch
 from numpy.lib import format as npy
@@ -127,7 +128,7 @@ def _size_of(path: Path) -> int:
     return total
 
 
-def _claim_of(name: str, file: zipfile.ZipExtFile) -> int:
+def _claim_of(name: str, file: Any) -> int:
     """Bytes that an array has by its head."""
     version = npy.read_magic(file)
     if version not in _HEADS:

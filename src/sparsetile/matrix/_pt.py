@@ -3,7 +3,7 @@
 import warnings
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 from torch import Tensor
@@ -75,7 +75,8 @@ def write_pt(file: BufferedIOBase, A: BSR | Pattern) -> None:
         A = BSR(A.values.detach().cpu().clone(), A.pattern.to("cpu"))
     else:
         A = A.to("cpu")
-    torch.save(A, file)
+    # It takes any file that can be written to, whatever its annotation says.
+    torch.save(A, cast(IO[bytes], file))
 
 
 def _content_of(path: Path, found: Any, size: int) -> Entries | BSR | Pattern:

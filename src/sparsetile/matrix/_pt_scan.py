@@ -83,7 +83,7 @@ def scan_pt(path: Path) -> None:
 def _follow(data: bytes) -> None:
     """Go through a pickle without building what it names."""
     stack: list[Any] = []
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
     for op, arg, _ in pickletools.genops(data):
         name = op.name
         if name in _CONSTANTS:
@@ -103,9 +103,9 @@ def _follow(data: bytes) -> None:
                 stack.pop()
             stack.append(items)
         elif name in ("BINPUT", "LONG_BINPUT"):
-            memo[int(arg)] = stack[-1]
+            memo[arg] = stack[-1]
         elif name in ("BINGET", "LONG_BINGET"):
-            stack.append(memo[int(arg)])
+            stack.append(memo[arg])
         elif name == "BINPERSID":
             stack.append(_storage(_pop(stack)))
         elif name == "REDUCE":

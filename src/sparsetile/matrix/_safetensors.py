@@ -40,7 +40,7 @@ def read_safetensors(path: Path) -> Stored:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="pt") as file:  # type: ignore[no-untyped-call]
+        with safe_open(path, framework="pt") as file:
             metadata, keys = file.metadata() or {}, sorted(file.keys())
             shape, blocksize = _head_of(path, metadata, keys)
             found = {key: file.get_tensor(key) for key in keys}
