@@ -60,7 +60,7 @@ class InspectedLayer:
 
 @dataclass(frozen=True)
 class Inspection:
-    """All weight matrices of a model; prints as a table with a reason for each.
+    """All weight matrices of a model; prints as a table, with a reason for each that has zeros.
 
     The gain is estimated from measured tables, not measured here; `sparsetile.nn.advise` measures.
 
@@ -155,7 +155,7 @@ class Inspection:
         rule = "─" * max(map(len, lines))
         head = f"{self.source}: {', '.join(self.formats)}"
         others = f"{self.other_tensors:,} other tensors: {self.other_bytes:,} bytes"
-        reasons = [f"{layer.name or 'matrix'}: {layer.why}" for layer in self.layers]
+        reasons = [f"{layer.name or 'matrix'}: {layer.why}" for layer in self.layers if layer.zeros]
         table = [lines[0], rule, *lines[1:-1], rule, lines[-1]]
         return "\n".join([head, *table, *reasons, *([others] if self.other_tensors else [])])
 

@@ -35,7 +35,9 @@ def advise(
 
     The model runs once on the example inputs, in evaluation mode, to see how many rows each layer
     is given; it is not changed. Then each layer's forward product is timed at these shapes, dense
-    and sparse in turns, with a random pattern. Equal layers are timed once.
+    and sparse in turns, with a random pattern. Equal layers are timed once. Beside other work on
+    the machine, times of more than one thread are rough: measure alone, or with `threads=1`, where
+    only CPU time counts.
 
     Args:
         model: Any module.

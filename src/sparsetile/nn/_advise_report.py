@@ -93,7 +93,7 @@ class AdvisedLayer:
 
 @dataclass(frozen=True)
 class Advice:
-    """What to make sparse; prints as a table with a reason for each layer.
+    """What to make sparse; prints as a table, with a reason for each layer that is to stay dense.
 
     Times are the shortest of several calls of the forward product, without gradients.
 
@@ -111,7 +111,6 @@ class Advice:
         up          16×16     8     0.25    4×4     2.000      1.000   2.00×        1,024           300  sparse
         ───────────────────────────────────────────────────────────────────────────────────────────────────────
         as advised                                  2.000      1.000   2.00×        1,024           300
-        up: 2.00× as fast
     """  # noqa: E501  the table is as wide as it is
 
     layers: tuple[AdvisedLayer, ...]
@@ -168,7 +167,12 @@ class Advice:
         ]
         rule = "─" * max(map(len, lines))
         lines = [lines[0], rule, *lines[1:-1], rule, lines[-1]]
-        lines += [f"{layer.name or 'model'}: {layer.why}" for layer in self.layers]
+        # The table says it all of those that gain.
+        lines += [
+            f"{layer.name or 'model'}: {layer.why}"
+            for layer in self.layers
+            if layer.recommendation == "dense"
+        ]
         lines += self._tried()
         return "\n".join([*lines, *([f"Not looked at: {self.left}"] if self.left else [])])
 
