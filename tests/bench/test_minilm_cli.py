@@ -164,6 +164,6 @@ def test_minilm_is_a_model_that_prune_knows(cli, monkeypatch, tmp_path):
     save_dense(BertModel(tiny.config).eval(), tmp_path)
     monkeypatch.setattr(minilm, "minilm_folder", lambda: tmp_path)
     monkeypatch.chdir(tmp_path)
-    code, out, err = cli("prune", "minilm", "-o", tmp_path / "out", "--blocksize", "4")
+    code, _, err = cli("prune", "minilm", "-o", tmp_path / "out", "--blocksize", "4")
     assert code == 0, err
     assert (tmp_path / "out" / "sparsetile.safetensors").is_file()

@@ -123,7 +123,7 @@ def _dtype(path: Path, name: str, number: int) -> torch.dtype:
     import onnx
 
     kinds = onnx.TensorProto
-    known = {
+    known: dict[int, torch.dtype] = {
         kinds.FLOAT: torch.float32,
         kinds.DOUBLE: torch.float64,
         kinds.FLOAT16: torch.float16,
