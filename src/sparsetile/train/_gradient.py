@@ -23,7 +23,10 @@ class Gradient(Protocol):
     """Scores the blocks of a weight's gradient, some block rows at a time."""
 
     def scores(self, norm: Norm) -> Iterator[tuple[int, Float[Tensor, "rows kb"]]]:
-        """Give the first block row and the scores of each chunk, negative where unknown."""
+        """Give the first block row and the scores of each chunk, negative where unknown.
+
+        The same ones each time: constraints ask more than once.
+        """
         ...
 
 
@@ -62,7 +65,6 @@ class WholeGradient:
         (m, k), (r, c), (mb, kb) = self._shape, self._blocksize, self._grid
         # A step that a gradient scaler skipped leaves factors that overflowed.
         factors = [pair for pair in self._factors if all(map(_finite, pair))]
-        self._factors.clear()
         wide = [(a, b.to(self._dtype)) for a, b in factors]
         step = max(1, _CHUNK // max(r * k, 1))
         for first in range(0, mb, step):
@@ -124,7 +126,9 @@ class SampledGradient:
 
     def scores(self, norm: Norm) -> Iterator[tuple[int, Float[Tensor, "rows kb"]]]:
         """Give the first block row and the scores of each chunk, -1 where nothing was sampled."""
-        return spread(pooled(self.taken(), norm), self.places, self._pattern.grid)
+        total = self.total.clone()  # a constraint may ask twice
+        _sum_over_processes(total)
+        return spread(pooled(total, norm), self.places, self._pattern.grid)
 
 
 def spread(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sparsetile.nn import BlockSparse, Linear
 from sparsetile.train._bits import count_bits, no_bits, set_bits_
-from sparsetile.train._budget import Stock
+from sparsetile.train._budget import Change, Stock
 from sparsetile.train._infancy import Infancy
 from sparsetile.train._layers import check_same_pattern, same_layers, trained_layers
 from sparsetile.train._listening import Listening
@@ -286,14 +286,7 @@ class Trainer:
         before = self.history[-1].step if self.history else -1
         moved, dropped, wasted, blocks, new = {}, {}, {}, {}, {}
         for name, layer in layers.items():
-            room = Room(
-                layer,
-                positions(layer),
-                self._generator,
-                self._listening.heard(name),
-                self._memory[name],
-            )
-            move = choose(room, stocks[name].scores, changes[name], method.grow, method.constraint)
+            move = self._choose(name, layer, stocks[name].scores, changes[name])
             wasted[name] = int((self._infancy.newest(name, before) & move.leaves).sum())
             self._apply(name, layer, move, optimizer)
             moved[name], dropped[name] = len(move.grown), int(move.leaves.sum())
@@ -303,6 +296,12 @@ class Trainer:
         self._share_sets()
         self.history.append(Update(step, moved, dropped, wasted, blocks))
         self._call("on_update", self.history[-1])
+
+    def _choose(self, name: str, layer: BlockSparse, scores: Tensor, change: Change) -> Move:
+        heard, memory = self._listening.heard(name), self._memory[name]
+        room = Room(layer, positions(layer), self._generator, heard, memory)
+        self._listening.release(name)
+        return choose(room, scores, change, self.method.grow, self.method.constraint)
 
     def _apply(
         self, name: str, layer: BlockSparse, move: Move, optimizer: torch.optim.Optimizer
