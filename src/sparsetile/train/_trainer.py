@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from sparsetile.nn import BlockSparse, Linear
 from sparsetile.train._bits import count_bits, no_bits, set_bits_
 from sparsetile.train._budget import Change, Stock
+from sparsetile.train._closure import after_closure
 from sparsetile.train._infancy import Infancy
 from sparsetile.train._layers import check_same_pattern, same_layers, trained_layers
 from sparsetile.train._listening import Listening
@@ -241,15 +242,19 @@ class Trainer:
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         # Torch's own kernels would meet state of the old size, some of them unchecked.
         for name, layer in self.layers.items():
             if layer.nnzb != self._room[name] and layer.values.requires_grad:
                 check_room(optimizer, layer.values, name)
                 self._room[name] = layer.nnzb
                 self._infancy.forget(name, layer)
-        self.method.before_step(self._trained(), optimizer)
         self._infancy.before_step(self.step_count + 1)
+
+        def change_gradients() -> None:
+            self.method.before_step(self._trained(), optimizer)
+
+        return after_closure(change_gradients, args, kwargs)
 
     def _after_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
