@@ -1,5 +1,6 @@
 """Lets a trainer ride in its optimizer's state, so that anybody's checkpoints hold it too."""
 
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
 # Torch's optimizers read two entries of a state by name and pass over all others.
 KEY = "sparsetile"
 
+# The trainers of each optimizer in the order in which they were attached.
+_RIDERS: "weakref.WeakKeyDictionary[torch.optim.Optimizer, list[weakref.ref[Trainer]]]" = (
+    weakref.WeakKeyDictionary()
+)
+
 
 def ride(trainer: "Trainer", optimizer: torch.optim.Optimizer) -> tuple[RemovableHandle, ...]:
     """Put a trainer's state into its optimizer's, and take it from there.
@@ -19,7 +25,8 @@ def ride(trainer: "Trainer", optimizer: torch.optim.Optimizer) -> tuple[Removabl
     Args:
         trainer: Whose state.
         optimizer: In whose `state_dict()` it travels and by whose `load_state_dict` it is restored,
-            if it is in there. Several trainers may follow one optimizer.
+            if it is in there. Several trainers may follow one optimizer; those that have layers of
+            the same names and sizes are told apart by the order in which they were attached.
 
     Returns:
         Handles that end this.
@@ -30,11 +37,20 @@ def ride(trainer: "Trainer", optimizer: torch.optim.Optimizer) -> tuple[Removabl
 
     def load(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
         riders = state.get(KEY, [])
-        mine = [s for s in riders if s["positions"].keys() == trainer.layers.keys()]
-        if riders:
-            trainer.load_state_dict((mine or riders)[0])
+        if not riders:
+            return
+        alike = [rider for ref in fellows if (rider := ref()) and _rides_like(rider, trainer)]
+        mine = [s for s in riders if s["positions"] == trainer._positions]
+        place = alike.index(trainer)
+        trainer.load_state_dict(mine[place] if place < len(mine) else (mine or riders)[0])
 
+    fellows = _RIDERS.setdefault(optimizer, [])
+    fellows.append(weakref.ref(trainer))
     return (
         optimizer.register_state_dict_post_hook(save),
         optimizer.register_load_state_dict_pre_hook(load),
     )
+
+
+def _rides_like(rider: "Trainer", trainer: "Trainer") -> bool:
+    return rider._attached and rider._positions == trainer._positions
