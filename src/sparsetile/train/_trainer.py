@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sparsetile.nn import BlockSparse, Linear
+from sparsetile.train._averages import warn_of_averages
 from sparsetile.train._bits import count_bits, no_bits, set_bits_
 from sparsetile.train._budget import Change, Stock
 from sparsetile.train._closure import after_closure
@@ -27,7 +28,7 @@ from sparsetile.train._records import Coverage, Update
 from sparsetile.train._riding import ride
 from sparsetile.train._room import Room
 from sparsetile.train._schedule import Never
-from sparsetile.train._state import VERSION, check_state, update_of
+from sparsetile.train._state import VERSION, check_method, check_state, method_state, update_of
 from sparsetile.train._update import Move, apply_, choose
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ class Trainer:
     def add_callback(self, callback: Any) -> Any:
         """Call an object's `on_step(trainer)` and `on_update(trainer, update)` from now on.
 
+        An object that has `on_add(trainer)` too can refuse the trainer at once.
+
         Args:
             callback: Any object with one or both of these methods. `on_step` comes after every
                 optimizer step, before the update that may follow it, `on_update` after an update.
@@ -128,6 +131,8 @@ class Trainer:
                 f"callback must have a method on_step(trainer) or on_update(trainer, update), got "
                 f"{callback!r}; for a plain function f write a class with one of them"
             )
+        if check := getattr(callback, "on_add", None):
+            check(self)
         self._callbacks.append(callback)
         return callback
 
@@ -172,6 +177,7 @@ class Trainer:
         self._mark()
         return {
             "version": VERSION,
+            "method": method_state(self.method),
             "step_count": self.step_count,
             "generator": self._generator.get_state(),
             "history": [
@@ -200,9 +206,10 @@ class Trainer:
         Raises:
             TypeError: If it is no mapping, or an entry has the wrong type.
             ValueError: If entries are missing or out of range, or it comes from a model with
-                other sparse layers.
+                other sparse layers or from another method or schedule.
         """
         check_state(state, self._positions, self._infancy.dtype)
+        check_method(state, self.method)
         self.step_count = int(state["step_count"])
         self._generator.set_state(state["generator"].cpu())
         self.history = [update_of(entry) for entry in state["history"]]
@@ -288,6 +295,7 @@ class Trainer:
             for name, layer in layers.items()
         }
         changes = method.budget.changes(step, stocks)
+        warn_of_averages(layers, self._copies)
         before = self.history[-1].step if self.history else -1
         moved, dropped, wasted, blocks, new = {}, {}, {}, {}, {}
         for name, layer in layers.items():
