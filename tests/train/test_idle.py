@@ -16,7 +16,7 @@ IDLE = {
     "SET": (SET(total_steps=50, every=50), "every=50 does not fit into the 50 steps"),
     "SNFS": (SNFS(total_steps=50, every=60), "every=60 does not fit"),
     "MEST": (MEST(total_steps=50, every=60), "every=60 does not fit"),
-    "DynSparse": (DynSparse(total_steps=50, updates=1), ".*updates=1 leaves it whole"),
+    "DynSparse": (DynSparse(total_steps=50, every=50), "every=50 does not fit into the 50"),
 }
 
 

@@ -1,6 +1,6 @@
 """Notices a schedule that never asks for an update."""
 
-from sparsetile.train._schedule import Clock, Evenly, Every
+from sparsetile.train._schedule import Clock, Every
 
 
 def why_idle(clock: Clock) -> str:
@@ -23,6 +23,4 @@ def why_idle(clock: Clock) -> str:
             f"every={clock.steps} does not fit into the {clock.total_steps} steps in which blocks "
             "may move"
         )
-    if isinstance(clock, Evenly) and clock.pieces == 1:
-        return "updates come between pieces of the run, and updates=1 leaves it whole"
     return ""
