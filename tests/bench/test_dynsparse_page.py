@@ -15,7 +15,7 @@ from sparsetile.bench.dynsparse._chosen import by_family, chosen
 from sparsetile.bench.dynsparse._page import PARTS
 from sparsetile.bench.dynsparse._results import COLUMNS, results
 
-TIER = replace(TIERS["nightly"], blocks=(1, 16), seeds=2)
+TIER = replace(TIERS["nightly"], blocks=(1, 16), seeds=2, short_steps=0)
 PAGE = Path(__file__).parents[2] / "docs" / "dynsparse.md"
 
 

@@ -34,13 +34,14 @@ def test_at_first_only_learning_rates_are_looked_for():
     lines = {(s.method, s.blocksize, s.width) for s in (job.setting for job in first)}
     assert len(lines) == 11
     assert len(first) == 11 * len(NIGHTLY.rates)
-    assert {job.setting.steps for job in first} == {NIGHTLY.steps}
+    assert {job.setting.steps for job in first} == {NIGHTLY.short_steps}
+    assert {job.setting.every for job in first} == {0, NIGHTLY.short_every}
 
 
 def test_every_line_has_its_own_sweep_and_is_compared_at_its_best_rate():
     losses = done()
     main = [job.setting for job in wanted(losses) if job.stage == "main"]
-    assert {setting.lr for setting in main} == {0.008}
+    assert {setting.lr for setting in main} == {0.0046}  # 0.008 for a third of the steps
     seeds = {}
     for setting in main:
         seeds.setdefault((setting.method, setting.blocksize, setting.width), []).append(setting)
@@ -66,6 +67,7 @@ def test_a_sweep_goes_on_where_its_best_is_at_an_end():
         losses[left[0]] = -left[0].lr  # more is better
     assert sorted(s.lr for s in losses) == [0.002, 0.004, 0.008, 0.016, 0.032]
     assert best_rate(NIGHTLY, family, losses) == 0.032
+    assert best_rate(NIGHTLY, replace(family, steps=4 * family.steps), losses) == 0.016
 
 
 def test_no_rate_is_best_before_the_sweep_is_done():

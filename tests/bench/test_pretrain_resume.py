@@ -52,10 +52,13 @@ def assert_equal(one, other, where=""):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_run_stopped_anywhere_ends_as_one_that_was_not(tmp_path, method):
-    whole, parts = folders(tmp_path)
-    straight = train(tiny(whole, method=method))
+    whole, parts = (tiny(folder, method=method) for folder in folders(tmp_path))
+    straight = train(whole)
     # Updates come after steps 3 and 6: stops right before one and right after it.
-    assert_equal(straight, train(tiny(parts, method=method), 2, 1))
+    assert_equal(straight, train(parts, 2, 1))
+    updates, again = (read_rows(each.output / "updates.csv") for each in (whole, parts))
+    assert updates == again
+    assert 0 < float(updates[0]["flops"]) < float(updates[0]["flops_with_head"])
 
 
 @pytest.mark.parametrize(
@@ -128,8 +131,18 @@ def test_checkpoint_of_other_text_is_refused(tmp_path):
         resume(settings, corpus, checkpoint)
 
 
-def test_finished_run_can_be_resumed_and_reports_again(tmp_path):
+def test_finished_run_can_be_resumed_and_reports_again(tmp_path, capfd):
     settings = tiny(tmp_path)
     first = pretrain(settings)
+    capfd.readouterr()
     again = pretrain(settings, resumed=True)
     assert again == first
+    said = " ".join(capfd.readouterr().err.split())
+    assert "was finished already, at step 7: nothing is trained" in said
+    assert "--steps 14 -o" in said and "Training GPT-2" not in said
+
+
+def test_pattern_that_will_not_move_is_said_by_flags(tmp_path, capfd):
+    pretrain(tiny(tmp_path, method="rigl", steps=5, every=4))
+    said = " ".join(capfd.readouterr().err.split())
+    assert "--every 4 does not fit into --steps 5: the pattern will not move" in said

@@ -180,3 +180,10 @@ def test_half_values_serve_and_train_beside_a_float32_bias(half):
     copy.values.data = copy.values.data.to(half)
     copy.load_state_dict(layer.state_dict())
     assert torch.equal(copy.values, layer.values) and torch.equal(copy(x), layer(x))
+
+
+def test_weight_says_where_the_tensors_are():
+    weight = Linear(32, 24, blocksize=8, density=0.5).weight
+    assert not hasattr(weight, "data")
+    with pytest.raises(AttributeError, match=r"no attribute 'dim'; .*layer\.values.*to_dense\(\)"):
+        nn.init.xavier_uniform_(weight)

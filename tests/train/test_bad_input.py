@@ -176,6 +176,10 @@ BAD = {
         lambda: MEST(total_steps=9, every=3, ratios=(0.1,), soft=True),
         "soft=True needs a last ratio of 0",
     ),
+    "mest_soft_rare": (
+        lambda: MEST(total_steps=900, every=300, soft=True),
+        "the last one comes after step 600, too early: give a smaller every",
+    ),
     "mest_none": (lambda: MEST(total_steps=9, every=3, ratios=()), "ratios must have one share"),
     "mest_weight": (
         lambda: MEST(total_steps=9, every=3, gradient_weight=-1),

@@ -6,7 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparsetile.nn import Linear
-from sparsetile.train import EqualRows, Room, uniform
+from sparsetile.train import (
+    ByGradient,
+    ByMomentum,
+    Constant,
+    EqualRows,
+    Every,
+    Method,
+    Room,
+    block_l1,
+    uniform,
+)
 from sparsetile.train._positions import pattern_at, positions
 from support import without_type_checks
 
@@ -93,3 +103,38 @@ def test_bad_call_is_refused(case):
     call, message = BAD[case]
     with without_type_checks(), pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+# Whether rows may be given up or not, what grows is what has the largest gradient in its row.
+@pytest.mark.parametrize("ablate", [0.0, 0.3])
+@pytest.mark.parametrize(
+    "grow",
+    [ByGradient(), ByGradient(candidates=1e6), ByMomentum(candidates=None)],
+    ids=["exact", "candidates", "momentum"],
+)
+def test_rows_grow_where_the_score_says(grow, ablate):
+    torch.manual_seed(0)
+    layer = Linear(32, 32, blocksize=4, density=0.25, bias=False, dtype=torch.float64)
+    method = Method(
+        drop=block_l1,
+        grow=grow,
+        clock=Every(1, total_steps=9),
+        amount=Constant(0.4),
+        constraint=EqualRows(ablate),
+    )
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.0)
+    trainer = method.attach(layer, optimizer)
+    before = positions(layer)
+    x = torch.randn(16, 32, dtype=torch.float64)
+    layer(x).square().sum().backward()
+    gradient = 2 * layer(x).mT @ x
+    optimizer.step()
+    after = positions(layer)
+    scores = gradient.detach().view(8, 4, 8, 4).abs().sum(dim=(1, 3)).flatten()
+    scores[before] = -1
+    grown = after[~torch.isin(after, before)]
+    assert trainer.history[-1].total == len(grown) > 0
+    for row in range(8):
+        here = grown[grown // 8 == row]
+        best = scores.view(8, 8)[row].topk(len(here)).indices + 8 * row
+        assert here.tolist() == sorted(best.tolist())

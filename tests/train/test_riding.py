@@ -120,3 +120,29 @@ def test_a_detached_trainer_rides_no_longer():
     assert "sparsetile" in optimizer.state_dict()
     trainer.detach()
     assert optimizer.state_dict().keys() == {"state", "param_groups"}
+
+
+@pytest.mark.parametrize("at", [3, 4, 5])
+def test_trainers_of_parts_that_look_alike_get_each_its_own_state(at):
+    def begin():
+        torch.manual_seed(0)
+        parts = [nn.Sequential(Linear(16, 16, blocksize=2, density=0.25)) for _ in range(2)]
+        model = nn.Sequential(*parts)
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        methods = [DynSparse(total_steps=TOTAL, every=2, seed=seed) for seed in range(2)]
+        pairs = zip(methods, parts, strict=True)
+        return model, optimizer, [method.attach(part, optimizer) for method, part in pairs]
+
+    model, optimizer, trainers = begin()
+    train(model, optimizer, 0, at)
+    saved = through_a_file([model.state_dict(), optimizer.state_dict()])
+    train(model, optimizer, at, TOTAL)
+    again, its_optimizer, its_trainers = begin()
+    again.load_state_dict(saved[0])
+    its_optimizer.load_state_dict(saved[1])
+    train(again, its_optimizer, at, TOTAL)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name]), name
+    for one, other in zip(trainers, its_trainers, strict=True):
+        assert one.history == other.history
+        assert one.coverage() == other.coverage()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparsetile.train import Constant, Cosine, DynSparse, Evenly, Every, Never
+from sparsetile.train import Constant, Cosine, DynSparse, Evenly, Every, Never, Stepped
 
 
 @given(st.integers(1, 500), st.data())
@@ -51,3 +51,15 @@ def test_dynsparse_updates_79_times_by_default_and_not_at_the_end():
 def test_dynsparse_every_overrides_the_pieces():
     clock = DynSparse(total_steps=10, every=3).clock
     assert [s for s in range(1, 12) if clock.due(s)] == [3, 6, 9]
+
+
+# Products that come out a little above the whole number that they are.
+@pytest.mark.parametrize(
+    ("ratio", "nnzb", "count"), [(0.07, 100, 7), (0.55, 100, 55), (0.14, 50, 7)]
+)
+@pytest.mark.parametrize(
+    "amount", [Constant, lambda r: Cosine(r, 10**6), lambda r: Stepped((r,), 9)]
+)
+def test_a_share_that_is_whole_is_not_rounded_up(amount, ratio, nnzb, count):
+    assert ratio * nnzb > count
+    assert amount(ratio).count(1, nnzb) == count

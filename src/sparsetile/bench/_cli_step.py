@@ -39,7 +39,13 @@ def step(
     profile: Annotated[
         bool, typer.Option("--profile", help="Also say where the time of a step goes.")
     ] = False,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Seconds to measure for.")] = 60.0,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            help="Seconds to measure for; every model takes 7 steps even if they take longer.",
+        ),
+    ] = 60.0,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of a product; all CPUs when not given.")
     ] = None,

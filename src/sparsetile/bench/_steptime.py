@@ -172,7 +172,7 @@ def time_steps(
         blocksizes: Rows and columns of blocks.
         densities: Shares of the blocks that are stored.
         method: Whose updates to time, or `static` for none.
-        seconds: About how long to measure.
+        seconds: About how long to measure; longer, if three turns of all models take longer.
         stop: Asked before every step; true ends the timing.
 
     Returns:

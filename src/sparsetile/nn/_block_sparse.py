@@ -1,5 +1,6 @@
 """What modules with one block-sparse weight have in common: values, indices, pattern, loading."""
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from sparsetile.matrix import Pattern
 from sparsetile.nn import _dense, _load
+from sparsetile.nn._copies import note_copy, note_whole
 from sparsetile.nn._weight import Weight
 
 
@@ -138,11 +140,19 @@ class BlockSparse(nn.Module):
         self.values.copy_(values)
         self.crow_indices.copy_(pattern.crow_indices)
         self.col_indices.copy_(pattern.col_indices)
+        note_whole(self)
         return self
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy counts versions from elsewhere, so what was seen must not follow it.
         return {name: value for name, value in self.__dict__.items() if name != "_seen"}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "BlockSparse":
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        note_copy(self, twin)
+        return twin
 
     def _validated(self, crow: Tensor, col: Tensor) -> Pattern:
         return Pattern(self.shape, self.blocksize, crow, col)
@@ -211,6 +221,7 @@ class BlockSparse(nn.Module):
             unexpected_keys,
             error_msgs,
         )
+        note_whole(self)
 
 
 def _moved(values: Tensor, old: Pattern, new: Pattern) -> Tensor:

@@ -23,3 +23,10 @@ class Weight(BSR):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         return NotImplemented
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached for what is not there: `hasattr` and torch's own look-ups go on as ever.
+        raise AttributeError(
+            f"layer.weight is a block-sparse matrix and has no attribute {name!r}; the parameter "
+            "is layer.values, of shape [nnzb, r, c]; layer.weight.to_dense() is a copy as a tensor"
+        )

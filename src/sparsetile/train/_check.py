@@ -18,8 +18,17 @@ def checked_int(name: str, value: Any, *, least: int, most: int | None = None) -
     number = int(value)
     if number < least or (most is not None and number > most):
         allowed = f"{least} or more" if most is None else f"{least} to {most}"
-        raise ValueError(f"{name} must be {allowed}, got {number}")
+        raise ValueError(f"{name} must be {allowed}, got {number}{_advice(name, number)}")
     return number
+
+
+def _advice(name: str, number: int) -> str:
+    if (name, number) != ("total_steps", -1):
+        return ""
+    return (
+        "; in Hugging Face's TrainingArguments max_steps is -1 where epochs are given: count the "
+        "steps of the optimizer, or set max_steps"
+    )
 
 
 def checked_share(name: str, value: Any) -> float:

@@ -1,5 +1,6 @@
 """What a layer's pattern must look like after every update."""
 
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -95,7 +96,9 @@ class EqualRows:
         gone = room.memory.get("given_up", torch.zeros(mb, dtype=torch.bool, device=row.device))
         if self.ablate_below and grow:
             kept = torch.bincount(row[~weakest(scores, drop)], minlength=mb)
-            wished = torch.bincount(where(room, grow) // max(kb, 1), minlength=mb)
+            # A growth score may use up what it noted; it is asked again for what really grows.
+            asked = replace(room, memory=dict(room.memory))
+            wished = torch.bincount(where(asked, grow) // max(kb, 1), minlength=mb)
             weak = kept + wished < self.ablate_below * _equal(total, kb, gone)
             # The rows that are left must have room for all blocks.
             rows = (~(gone | weak)).sum()

@@ -95,6 +95,10 @@ class PatternFilm:
         """After which step each frame was taken."""
         return [frame.step for frame in self._frames]
 
+    def on_add(self, trainer: Trainer) -> None:
+        """Refuse a trainer that has no such layer."""
+        self._find(trainer)
+
     def on_step(self, trainer: Trainer) -> None:
         """Take the first frame, before anything moves."""
         step = trainer.step_count

@@ -23,7 +23,10 @@ class Gradient(Protocol):
     """Scores the blocks of a weight's gradient, some block rows at a time."""
 
     def scores(self, norm: Norm) -> Iterator[tuple[int, Float[Tensor, "rows kb"]]]:
-        """Give the first block row and the scores of each chunk, negative where unknown."""
+        """Give the first block row and the scores of each chunk, negative where unknown.
+
+        The same ones each time: constraints ask more than once.
+        """
         ...
 
 
@@ -61,8 +64,7 @@ class WholeGradient:
         """Give the first block row and the scores of each chunk."""
         (m, k), (r, c), (mb, kb) = self._shape, self._blocksize, self._grid
         # A step that a gradient scaler skipped leaves factors that overflowed.
-        factors = [pair for pair in self._factors if all(t.isfinite().all() for t in pair)]
-        self._factors.clear()
+        factors = [pair for pair in self._factors if all(map(_finite, pair))]
         wide = [(a, b.to(self._dtype)) for a, b in factors]
         step = max(1, _CHUNK // max(r * k, 1))
         for first in range(0, mb, step):
@@ -72,7 +74,7 @@ class WholeGradient:
             chunk = padded[: rows.stop - rows.start, :k]
             for a, b in wide:
                 if a.is_floating_point():
-                    chunk += a[rows].to(self._dtype) @ b
+                    chunk.addmm_(a[rows].to(self._dtype), b)
                 else:
                     here = (a >= rows.start) & (a < rows.stop)
                     chunk.index_add_(0, a[here] - rows.start, b[here])
@@ -124,7 +126,9 @@ class SampledGradient:
 
     def scores(self, norm: Norm) -> Iterator[tuple[int, Float[Tensor, "rows kb"]]]:
         """Give the first block row and the scores of each chunk, -1 where nothing was sampled."""
-        return spread(pooled(self.taken(), norm), self.places, self._pattern.grid)
+        total = self.total.clone()  # a constraint may ask twice
+        _sum_over_processes(total)
+        return spread(pooled(total, norm), self.places, self._pattern.grid)
 
 
 def spread(
@@ -177,6 +181,14 @@ def pooled(blocks: Float[Tensor, "*n r c"], norm: Norm) -> Float[Tensor, "*n"]:
     if norm == "l2":
         return torch.linalg.vector_norm(blocks, dim=(-2, -1))
     return blocks.abs().amax(dim=(-2, -1))
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Say whether all numbers are finite, in one pass without a tensor of truths."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return True
+    low, high = tensor.aminmax()  # NaN if there is one
+    return bool((low.isfinite() & high.isfinite()).item())
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

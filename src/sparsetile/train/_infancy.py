@@ -64,7 +64,7 @@ class Infancy:
             return
         for name, layer in self.layers.items():
             born = self.born[name]
-            if layer.values.grad is None or not layer.values.requires_grad:
+            if not layer.values.requires_grad:
                 continue
             index = ((born > 0) & (born >= step - self.young.steps)).nonzero()[:, 0]
             if len(index):
@@ -75,6 +75,8 @@ class Infancy:
         """Shorten the step that young blocks took."""
         for name, (index, old) in self._before.items():
             values = self.layers[name].values
+            if values.grad is None:  # known only now, for a closure may have computed it
+                continue
             group = next(g for g in optimizer.param_groups if any(p is values for p in g["params"]))
             ages = step - self.born[name][index].long()
             factors = self.young.factors(ages, group, optimizer.state.get(values, {}))

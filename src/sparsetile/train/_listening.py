@@ -66,6 +66,10 @@ class Listening:
             self._heard[name] = self._grow.listen(layer, self._memory[name], generator)
         return self._heard[name]
 
+    def release(self, name: str) -> None:
+        """Let go of what was heard of a layer, which is as large as its inputs."""
+        self._heard.pop(name, None)
+
     def end(self) -> None:
         """Listen no longer, and let go of what was heard."""
         _call_all(self._ends)

@@ -52,11 +52,21 @@ class MEST(Method):
                 f"soft=True needs a last ratio of 0, in whose part the layers come back to their "
                 f"budget; got ratios={tuple(ratios)}"
             )
+        amount = Stepped(tuple(ratios), total_steps)
+        every = checked_int("every", every, least=1)
+        last = (total_steps - 1) // every * every
+        if soft and last and amount.count(last, 10**6):
+            raise ValueError(
+                f"soft=True needs an update in the last part of the run, in which the layers come "
+                f"back to their budget; with total_steps={total_steps}, every={every} and "
+                f"{len(ratios)} ratios the last one comes after step {last}, too early: give a "
+                "smaller every"
+            )
         super().__init__(
             drop=MagnitudeAndGradient(gradient_weight),
             grow=uniform,
-            clock=Every(checked_int("every", every, least=1), total_steps),
-            amount=Stepped(tuple(ratios), total_steps),
+            clock=Every(every, total_steps),
+            amount=amount,
             budget=Overshoot() if soft else Keep(),
             seed=seed,
         )

@@ -1,5 +1,6 @@
 """A method of sparse training: what to drop, where to grow, when, how much, in which layers."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from sparsetile.train._budget import Budget, Keep
 from sparsetile.train._check import checked_int
 from sparsetile.train._constraint import Constraint
 from sparsetile.train._grow import Grow
+from sparsetile.train._idle import why_idle
 from sparsetile.train._schedule import Amount, Clock, Never
 from sparsetile.train._scores import Drop
 from sparsetile.train._trainer import Trainer
@@ -76,7 +78,7 @@ class Method:
         """Follow an optimizer from now on, through its step hook; the training loop stays as it is.
 
         The trainer's state travels inside the optimizer's: what saves `optimizer.state_dict()` and
-        loads it resumes the trainer too.
+        loads it resumes the trainer too. Warns of a run too short for its first update.
 
         Args:
             model: A model with sparse layers; its frozen ones stay as they are.
@@ -91,7 +93,14 @@ class Method:
                 the values of one or keeps no state by parameter (LBFGS), or a trainer is attached
                 to a layer already.
         """
-        return Trainer(self, model, optimizer)
+        trainer = Trainer(self, model, optimizer)
+        if reason := why_idle(self.clock):
+            warnings.warn(
+                f"{type(self).__name__} will not move any block: {reason}; change that, or take "
+                "Static() if the pattern is to stay",
+                stacklevel=2,
+            )
+        return trainer
 
     def before_step(
         self, layers: Mapping[str, BlockSparse], optimizer: torch.optim.Optimizer

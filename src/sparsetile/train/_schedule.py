@@ -104,7 +104,7 @@ class Cosine:
         """Blocks to move after step `step`."""
         if step >= self.total_steps:
             return 0
-        most = math.ceil(self.ratio * nnzb)
+        most = share_of(self.ratio, nnzb)
         return math.ceil(0.5 * most * (1 + math.cos(math.pi * step / self.total_steps)))
 
 
@@ -124,7 +124,7 @@ class Constant:
 
     def count(self, step: int, nnzb: int) -> int:
         """Blocks to move after step `step`."""
-        return math.ceil(self.ratio * nnzb)
+        return share_of(self.ratio, nnzb)
 
 
 @dataclass(frozen=True)
@@ -174,4 +174,14 @@ class Stepped:
     def count(self, step: int, nnzb: int) -> int:
         """Blocks to move after step `step`."""
         part = (step - 1) * len(self.ratios) // self.total_steps
-        return math.ceil(self.ratios[min(part, len(self.ratios) - 1)] * nnzb)
+        return share_of(self.ratios[min(part, len(self.ratios) - 1)], nnzb)
+
+
+def share_of(ratio: float, nnzb: int) -> int:
+    """Count the blocks of a share, rounded up; 7 % of 100 are 7, though 0.07 * 100 is above 7.
+
+    Examples:
+        >>> share_of(0.07, 100), share_of(0.071, 100)
+        (7, 8)
+    """
+    return math.ceil(round(ratio * nnzb, 6))

@@ -1,7 +1,8 @@
 """Checks of a trainer's saved state, all of them before anything is taken over."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import is_dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -9,6 +10,9 @@ from torch import Tensor
 from sparsetile.train._bits import no_bits
 from sparsetile.train._check import checked_int
 from sparsetile.train._records import Update
+
+if TYPE_CHECKING:
+    from sparsetile.train._method import Method
 
 VERSION = 3
 _KEYS = (
@@ -70,6 +74,39 @@ def check_state(state: Any, positions: Mapping[str, int], born: torch.dtype) -> 
                 raise TypeError(
                     f"{notes}[{key!r}] must be a tensor that holds data, got {_kind(value)}"
                 )
+
+
+def method_state(method: "Method") -> dict[str, str]:
+    """Say by which method and schedule a run trains.
+
+    Returns:
+        The words for it by part; those for objects of the user's own are left out.
+    """
+    parts = {"clock": method.clock, "amount": method.amount}
+    words = {name: repr(part) for name, part in parts.items() if is_dataclass(part)}
+    return {"name": type(method).__name__, **words}
+
+
+def check_method(state: Mapping[str, Any], method: "Method") -> None:
+    """Refuse the state of a run by another method or schedule.
+
+    Raises:
+        TypeError: If it tells its method in another way than `method_state`.
+        ValueError: If the methods differ.
+    """
+    theirs, ours = _mapping("state['method']", state.get("method", {})), method_state(method)
+    for part in ours.keys() & theirs.keys():
+        if theirs[part] != ours[part]:
+            raise ValueError(
+                f"state comes from {_words(theirs)}, and this trainer is {_words(ours)}; build the "
+                "method as in the run that is resumed, or, to begin its own schedule with this "
+                "one, leave the trainer's state out: del optimizer_state['sparsetile']"
+            )
+
+
+def _words(method: Mapping[str, str]) -> str:
+    parts = ", ".join(f"{key}={value}" for key, value in method.items() if key != "name")
+    return f"{method.get('name', 'a method')}({parts})"
 
 
 def update_of(entry: Mapping[str, Any]) -> Update:

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from sparsetile.nn import BlockSparse, Linear
+from sparsetile.train._averages import warn_of_averages
 from sparsetile.train._bits import count_bits, no_bits, set_bits_
-from sparsetile.train._budget import Stock
+from sparsetile.train._budget import Change, Stock
+from sparsetile.train._closure import after_closure
 from sparsetile.train._infancy import Infancy
 from sparsetile.train._layers import check_same_pattern, same_layers, trained_layers
 from sparsetile.train._listening import Listening
@@ -26,7 +28,7 @@ from sparsetile.train._records import Coverage, Update
 from sparsetile.train._riding import ride
 from sparsetile.train._room import Room
 from sparsetile.train._schedule import Never
-from sparsetile.train._state import VERSION, check_state, update_of
+from sparsetile.train._state import VERSION, check_method, check_state, method_state, update_of
 from sparsetile.train._update import Move, apply_, choose
 
 if TYPE_CHECKING:
@@ -112,6 +114,8 @@ class Trainer:
     def add_callback(self, callback: Any) -> Any:
         """Call an object's `on_step(trainer)` and `on_update(trainer, update)` from now on.
 
+        An object that has `on_add(trainer)` too can refuse the trainer at once.
+
         Args:
             callback: Any object with one or both of these methods. `on_step` comes after every
                 optimizer step, before the update that may follow it, `on_update` after an update.
@@ -127,6 +131,8 @@ class Trainer:
                 f"callback must have a method on_step(trainer) or on_update(trainer, update), got "
                 f"{callback!r}; for a plain function f write a class with one of them"
             )
+        if check := getattr(callback, "on_add", None):
+            check(self)
         self._callbacks.append(callback)
         return callback
 
@@ -171,6 +177,7 @@ class Trainer:
         self._mark()
         return {
             "version": VERSION,
+            "method": method_state(self.method),
             "step_count": self.step_count,
             "generator": self._generator.get_state(),
             "history": [
@@ -199,9 +206,10 @@ class Trainer:
         Raises:
             TypeError: If it is no mapping, or an entry has the wrong type.
             ValueError: If entries are missing or out of range, or it comes from a model with
-                other sparse layers.
+                other sparse layers or from another method or schedule.
         """
         check_state(state, self._positions, self._infancy.dtype)
+        check_method(state, self.method)
         self.step_count = int(state["step_count"])
         self._generator.set_state(state["generator"].cpu())
         self.history = [update_of(entry) for entry in state["history"]]
@@ -241,15 +249,19 @@ class Trainer:
 
     def _before_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         # Torch's own kernels would meet state of the old size, some of them unchecked.
         for name, layer in self.layers.items():
             if layer.nnzb != self._room[name] and layer.values.requires_grad:
                 check_room(optimizer, layer.values, name)
                 self._room[name] = layer.nnzb
                 self._infancy.forget(name, layer)
-        self.method.before_step(self._trained(), optimizer)
         self._infancy.before_step(self.step_count + 1)
+
+        def change_gradients() -> None:
+            self.method.before_step(self._trained(), optimizer)
+
+        return after_closure(change_gradients, args, kwargs)
 
     def _after_step(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -283,17 +295,11 @@ class Trainer:
             for name, layer in layers.items()
         }
         changes = method.budget.changes(step, stocks)
+        warn_of_averages(layers, self._copies)
         before = self.history[-1].step if self.history else -1
         moved, dropped, wasted, blocks, new = {}, {}, {}, {}, {}
         for name, layer in layers.items():
-            room = Room(
-                layer,
-                positions(layer),
-                self._generator,
-                self._listening.heard(name),
-                self._memory[name],
-            )
-            move = choose(room, stocks[name].scores, changes[name], method.grow, method.constraint)
+            move = self._choose(name, layer, stocks[name].scores, changes[name])
             wasted[name] = int((self._infancy.newest(name, before) & move.leaves).sum())
             self._apply(name, layer, move, optimizer)
             moved[name], dropped[name] = len(move.grown), int(move.leaves.sum())
@@ -303,6 +309,12 @@ class Trainer:
         self._share_sets()
         self.history.append(Update(step, moved, dropped, wasted, blocks))
         self._call("on_update", self.history[-1])
+
+    def _choose(self, name: str, layer: BlockSparse, scores: Tensor, change: Change) -> Move:
+        heard, memory = self._listening.heard(name), self._memory[name]
+        room = Room(layer, positions(layer), self._generator, heard, memory)
+        self._listening.release(name)
+        return choose(room, scores, change, self.method.grow, self.method.constraint)
 
     def _apply(
         self, name: str, layer: BlockSparse, move: Move, optimizer: torch.optim.Optimizer

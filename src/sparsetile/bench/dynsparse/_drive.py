@@ -187,7 +187,10 @@ def work(connection: Connection, data: Data) -> None:
     torch.set_flush_denormal(True)
 
     def tell(*at: float) -> None:
-        connection.send(("step", at))
+        try:
+            connection.send(("step", at))
+        except BrokenPipeError:  # the parent was killed
+            raise SystemExit from None
 
     while True:
         try:

@@ -49,29 +49,36 @@ def _jobs_of(
                 yield Job("sweep", setting)
     for seed in range(tier.seeds):
         for family in families:
-            yield from _at_best(tier, family, losses, "main", steps=tier.steps, seed=seed)
+            yield from _at_best(tier, family, losses, "main", seed=seed)
         if seed == 0:
             for family in rigl:
-                yield from _at_best(tier, family, losses, "main", steps=tier.steps, seed=0)
+                yield from _at_best(tier, family, losses, "main", seed=0)
     for blocksize in tier.ablated_blocks:
         yield from _ablations(tier, families, blocksize, losses)
     for seed in range(1, tier.seeds):
         for family in rigl:
-            yield from _at_best(tier, family, losses, "main", steps=tier.steps, seed=seed)
+            yield from _at_best(tier, family, losses, "main", seed=seed)
 
 
 def best_rate(tier: Tier, family: Setting, losses: Mapping[Setting, float]) -> float | None:
-    """The learning rate whose swept run ended best; None until the sweep is done."""
+    """The learning rate for a run of so many steps; None until the sweep is done.
+
+    It is that of the best run of the sweep; where those were shorter, times the root of the ratio
+    of steps, since longer runs want lower rates.
+    """
     if not tier.swept:
         return tier.rates[len(tier.rates) // 2]
     tried = list(_sweep(tier, _swept_as(family), losses))
     if any(setting not in losses for setting in tried):
         return None
-    return min(tried, key=lambda setting: losses[setting]).lr
+    best = min(tried, key=lambda setting: losses[setting])
+    if best.steps == family.steps:
+        return best.lr
+    return float(f"{best.lr * (best.steps / family.steps) ** 0.5:.2g}")
 
 
 def _sweep(tier: Tier, family: Setting, losses: Mapping[Setting, float]) -> Sequence[Setting]:
-    shape = replace(family, steps=tier.steps, seed=0)
+    shape = _short(tier, family)
     tried = [replace(shape, lr=rate) for rate in tier.rates]
     for _ in range(_WIDER):
         if any(setting not in losses for setting in tried):
@@ -101,15 +108,20 @@ def _ablations(
 ) -> Iterator[Job]:
     [family] = [f for f in families if (f.method, f.blocksize) == ("dynsparse", blocksize)]
     [static] = [f for f in families if (f.method, f.blocksize) == ("static", blocksize)]
-    steps = tier.ablated_steps
-    yield from _at_best(tier, static, losses, "updates", steps=steps)
+    family, static = _short(tier, family), _short(tier, static)
+    yield from _at_best(tier, static, losses, "updates")
     for every in tier.intervals:
-        yield from _at_best(tier, family, losses, "updates", steps=steps, every=every)
+        yield from _at_best(tier, family, losses, "updates", every=every)
     for ratio in tier.prune_ratios:
-        yield from _at_best(tier, family, losses, "ratio", steps=steps, prune_ratio=ratio)
+        yield from _at_best(tier, family, losses, "ratio", prune_ratio=ratio)
     if blocksize == tier.ablated_blocks[-1]:
         for drop in tier.drops:
-            yield from _at_best(tier, family, losses, "norm", steps=steps, drop=drop)
+            yield from _at_best(tier, family, losses, "norm", drop=drop)
+
+
+def _short(tier: Tier, family: Setting) -> Setting:
+    steps, every = tier.short
+    return replace(family, steps=steps, every=every if family.moves else 0, seed=0)
 
 
 def _families(tier: Tier) -> Iterator[Setting]:

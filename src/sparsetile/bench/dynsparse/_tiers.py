@@ -14,14 +14,15 @@ class Tier:
         blocks: Sides of the blocks.
         rates: Learning rates to try first, ascending; more are tried where the best is at an end.
         steps: Steps of the runs that are compared.
-        swept: Whether learning rates are tried, at full length with the first seed (shorter runs
-            favour rates that are too high); else the middle one is taken.
         every: Steps between updates.
+        short_steps: Steps of the runs that try learning rates, with the first seed, and of the
+            ablations; as many as the compared ones have if 0.
+        short_every: Steps between their updates; as in the compared ones if 0.
+        swept: Whether learning rates are tried; else the middle one is taken.
         seeds: How many.
         batch: Rows of a step.
         rigl_blocks: Sides of the blocks of RigL's runs.
         ablated_blocks: Sides of the blocks of the ablations' runs; none for no ablations.
-        ablated_steps: Steps of the ablations' runs.
         intervals: Steps between updates, to compare.
         prune_ratios: Shares to move at first, to compare.
         drops: Scores of the blocks, to compare; at the last of `ablated_blocks` only.
@@ -38,8 +39,10 @@ class Tier:
     blocks: tuple[int, ...]
     rates: tuple[float, ...]
     steps: int
-    swept: bool = True
     every: int
+    short_steps: int = 0
+    short_every: int = 0
+    swept: bool = True
     seeds: int
     batch: int = 8
     sequence: int = 64
@@ -47,7 +50,6 @@ class Tier:
     prune_ratio: float = 0.5
     rigl_blocks: tuple[int, ...] = ()
     ablated_blocks: tuple[int, ...] = ()
-    ablated_steps: int = 0
     intervals: tuple[int, ...] = ()
     prune_ratios: tuple[float, ...] = (0.25, 0.5, 0.75, 1.0)
     drops: tuple[str, ...] = ("l1", "l2", "max")
@@ -56,6 +58,11 @@ class Tier:
     objectives: tuple[str, ...] = ("clm",)
     vocabulary: int = 1024
     shakespeare: bool = True
+
+    @property
+    def short(self) -> tuple[int, int]:
+        """Steps of a short run, and between its updates."""
+        return self.short_steps or self.steps, self.short_every or self.every
 
 
 _RATES = (2e-3, 4e-3, 8e-3)
@@ -82,13 +89,14 @@ TIERS: dict[str, Tier] = {
         dense_widths=(64, 92, 144),
         blocks=(1, 4, 8, 16),
         rates=_RATES,
-        steps=3000,
-        every=150,
+        steps=9000,
+        every=450,
+        short_steps=3000,
+        short_every=150,
         seeds=3,
         batch=16,
         rigl_blocks=(1, 16),
         ablated_blocks=(1, 16),
-        ablated_steps=3000,
         intervals=(50, 150, 300, 600, 1500),
     ),
     "report": Tier(
@@ -103,7 +111,6 @@ TIERS: dict[str, Tier] = {
         batch=16,
         rigl_blocks=(1, 4, 8, 16),
         ablated_blocks=(1, 16),
-        ablated_steps=10_000,
         intervals=(150, 300, 450, 900, 2500),
     ),
     "long": Tier(
@@ -118,7 +125,6 @@ TIERS: dict[str, Tier] = {
         batch=16,
         rigl_blocks=(1, 16),
         ablated_blocks=(1, 16),
-        ablated_steps=20_000,
         intervals=(150, 450, 1500),
         objectives=("clm", "mlm"),
     ),

@@ -45,6 +45,7 @@ def save(session: Session, folder: Path) -> Path:
             "recent": session.recent,
             "optimizer": session.optimizer.state_dict(),
             "trainer": session.trainer.state_dict() if session.trainer else None,
+            "flops": session.meter.state_dict(),
             "random": torch.get_rng_state(),
             "text": session.corpus.fingerprint,
         }
@@ -90,6 +91,7 @@ def resume(settings: Settings, corpus: Corpus, checkpoint: Path) -> Session:
     session.optimizer.load_state_dict(rest["optimizer"])
     if session.trainer is not None:
         session.trainer.load_state_dict(rest["trainer"])
+        session.meter.load_state_dict(rest["flops"])
         session.coverage = session.trainer.coverage().mean
     session.step, session.seconds = rest["step"], rest["seconds"]
     session.recent = rest["recent"]

@@ -43,7 +43,7 @@ def choose(typed: Mapping[str, Any], *, config: Path | None, resume: bool) -> Se
             raise CommandError(
                 f"{flag(name)} {value}: the run in {folder} began with {getattr(begun, name)}, and "
                 "a resumed run keeps its settings; leave the flag out, or start a run in another "
-                "folder"
+                f"folder with it: sparsetile train --config {folder / CONFIG} {flag(name)} … -o …"
             )
     return _with(begun, {**typed, "output": folder})
 

@@ -27,7 +27,7 @@ def train(session: Session, folder: Path, stop: Callable[[], bool]) -> None:
     logs = {name: Log(folder / name, session.step) for name in (TRAIN, EVAL)}
     if session.trainer is not None:
         session.trainer.add_callback(session)
-        session.trainer.add_callback(CsvLog(folder / UPDATES))
+        session.trainer.add_callback(CsvLog(folder / UPDATES, flops=session.meter))
     times: list[float] = []
     with Display(session) as display:
         while session.step < settings.steps and not stop():

@@ -96,8 +96,22 @@ def _announce(session: Session) -> None:
         f"{len(corpus.train):,} tokens of {corpus.source}, {corpus.vocabulary:,} different ones; "
         f"{len(corpus.held_out):,} are held out"
     )
+    settings = session.settings
+    if session.step >= settings.steps:
+        say(
+            f"The run in {settings.output} was finished already, at step {session.step:,}: nothing "
+            "is trained. Rates and patterns follow --steps from the first step on, so a longer run "
+            f"is a new one: sparsetile train --config {settings.output / _folder.CONFIG} "
+            f"--steps {2 * settings.steps} -o …"
+        )
+        return
+    if settings.method not in ("dense", "static") and not session.moves:
+        say(
+            f"--every {settings.every} does not fit into --steps {settings.steps}: the pattern "
+            "will not move; give a smaller --every for it to"
+        )
     at = f"from step {session.step:,} " if session.step else ""
-    say(f"Training {_words(session.settings)}, {at}to step {session.settings.steps:,} …")
+    say(f"Training {_words(settings)}, {at}to step {settings.steps:,} …")
 
 
 def _words(settings: Settings) -> str:

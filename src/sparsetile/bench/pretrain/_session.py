@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from sparsetile.bench._tokens import MASK, Batches, Corpus, Objective
 from sparsetile.bench.pretrain._build import config_for, model_for, optimizer_for
 from sparsetile.bench.pretrain._methods import method_of
 from sparsetile.bench.pretrain._settings import Settings
-from sparsetile.train import Trainer, Update
+from sparsetile.train import FlopMeter, Trainer, Update
 
 _JUDGED_TOKENS = (
     16_384  # so many that the loss is known to about 0.03, and Base takes half a minute
@@ -48,6 +49,7 @@ class Session:
         recent: Losses since the last row of the log.
         trainer: Moves the pattern; None for a dense model.
         coverage: Share of the block positions that have been stored, as of the last update.
+        meter: Counts the operations of the run, for the log of updates.
     """
 
     def __init__(
@@ -65,7 +67,12 @@ class Session:
         method = method_of(settings)
         self.trainer: Trainer | None = None
         if method is not None:
-            self.trainer = method.attach(self.model, self.optimizer)
+            with warnings.catch_warnings():  # said by `pretrain`, by the names of flags
+                warnings.filterwarnings("ignore", message=".* will not move any block")
+                self.trainer = method.attach(self.model, self.optimizer)
+        self.meter = FlopMeter(
+            self.model, sequence=settings.sequence, batch=settings.batch * settings.accumulate
+        )
         self.step, self.seconds = 0, 0.0
         self.recent: list[float] = []
         self.coverage = self.trainer.coverage().mean if self.trainer else None
@@ -81,6 +88,14 @@ class Session:
         settings = self.settings
         part = rate_at(self.step / settings.steps, warmup=settings.warmup, decay=settings.decay)
         return self._peaks[0] * part, self._peaks[-1] * part
+
+    @property
+    def moves(self) -> bool:
+        """Whether the pattern is to change at any step."""
+        if self.trainer is None:
+            return False
+        due = self.trainer.method.clock.due
+        return any(due(step) for step in range(1, self.settings.steps + 1))
 
     def advance(self) -> Step:
         """Take one step of the optimizer.

@@ -218,9 +218,14 @@ def check(settings: Settings) -> None:
             raise CommandError(f"{flag(name)} {value}: {wrong}")
     _, width, heads = settings.size
     if width % heads:
+        fewer, more = (
+            next((n for n in range(heads, end, step) if width % n == 0), None)
+            for end, step in ((0, -1), (width + 1, 1))
+        )
+        fit = " or ".join(str(n) for n in (fewer, more) if n)
         raise CommandError(
-            f"--width {width} and --heads {heads}: the heads must divide the width; "
-            f"take --width {-(-width // heads) * heads}"
+            f"--width {width} and --heads {heads}: the heads must divide the width; take "
+            f"--heads {fit}, or --width {-(-width // heads) * heads}"
         )
     if max(settings.block) > width:
         raise CommandError(f"--blocksize {settings.blocksize}: must be at most the width, {width}")

@@ -69,21 +69,10 @@ def slices_of(index: Index, block: tuple[int, int], k: int, k_block: int, togeth
     row = np.repeat(np.arange(block_rows), np.diff(index.crow.numpy()))
     segment = row * k_blocks + col * width // k_block
     counts = np.bincount(segment, minlength=block_rows * k_blocks)
-    starts = (np.cumsum(counts) - counts).reshape(block_rows, k_blocks)
-    counts = counts.reshape(block_rows, k_blocks)
-    table = np.zeros((chunks, k_blocks, 3), np.int64)
-    parts: list[_Part] = []
-    slices = slots = 0
-    for c in range(chunks):
-        these = slice(c * chunk, (c + 1) * chunk)
-        for b in range(k_blocks):
-            part = _sort(counts[these, b], starts[these, b], together)
-            parts.append(part)
-            table[c, b] = slices, slices + len(part.lengths), slots
-            slices, slots = slices + len(part.lengths), slots + len(part.blocks)
-    lengths, rows, first, blocks, repeated = (
-        np.concatenate(arrays) for arrays in zip(*parts, strict=True)
-    )
+    starts = np.cumsum(counts) - counts
+    split = (chunks, chunk, k_blocks)
+    counts, starts = (_by_segment(array, split) for array in (counts, starts))
+    table, lengths, rows, first, blocks, repeated = _sort(counts, starts, together)
     # what fills an empty place adds to rows past the end of the chunk
     rows = np.where(rows >= 0, rows, chunk) * height
     place = col[blocks] * width % k_block
@@ -92,43 +81,66 @@ def slices_of(index: Index, block: tuple[int, int], k: int, k_block: int, togeth
         chunk_rows=chunk * height,
         chunks=chunks,
         k_blocks=k_blocks,
-        table=torch.from_numpy(table),
+        table=torch.from_numpy(table.reshape(chunks, k_blocks, 3)),
         lengths=_with_slack(lengths, np.int32),
         rows=_with_slack(rows, np.int32),
         starts=_with_slack(first, np.int32),
         index=_with_slack(place, np.uint16),
         source=_with_slack(index.position.numpy()[blocks], np.int32),
         repeated=torch.from_numpy(repeated),
-        slots=slots,
+        slots=len(blocks),
     )
 
 
-class _Part(NamedTuple):
-    """Slices of one (chunk, k-block)."""
+class _Sorted(NamedTuple):
+    """Slices of all segments, a segment being one (chunk, k-block)."""
 
+    table: np.ndarray  # [segments, 3]: first slice, last slice, first slot
     lengths: np.ndarray  # [slices]
-    rows: np.ndarray  # [slices · S], -1 in empty places
+    rows: np.ndarray  # [slices · S] within the chunk, -1 in empty places
     starts: np.ndarray  # [slices · S]
     blocks: np.ndarray  # [slots]
     repeated: np.ndarray  # [slots]
 
 
-def _sort(count: np.ndarray, start: np.ndarray, together: int) -> _Part:
-    """Sort block rows by length, and cut S of them at a time where their lengths differ."""
-    order = np.argsort(-count, kind="stable")[: np.count_nonzero(count)]
-    order = np.pad(order, (0, -len(order) % together)).reshape(-1, together)
-    length = np.where(np.arange(order.size) < np.count_nonzero(count), count[order.ravel()], 0)
-    length = length.reshape(order.shape)
-    upper = np.sort(length, axis=1)
-    lower = np.pad(upper, ((0, 0), (1, 0)))[:, :-1]
+def _by_segment(array: np.ndarray, split: tuple[int, int, int]) -> np.ndarray:
+    """Lay numbers of [block row, k-block] out as [segment, block row of the chunk]."""
+    chunks, chunk, k_blocks = split
+    room = np.zeros(chunks * chunk * k_blocks, array.dtype)
+    room[: len(array)] = array
+    return room.reshape(split).transpose(0, 2, 1).reshape(chunks * k_blocks, chunk)
+
+
+def _sort(count: np.ndarray, start: np.ndarray, together: int) -> _Sorted:
+    """Sort the block rows of each segment by length, and cut S at a time where lengths differ."""
+    segments, chunk = count.shape
+    order = np.argsort(-count, axis=1, kind="stable")
+    groups = -(-chunk // together)
+    room = np.zeros((3, segments, groups * together), np.int64)
+    for part, array in zip(room, (order, count, start), strict=True):
+        part[:, :chunk] = order if array is order else np.take_along_axis(array, order, 1)
+    room = room.reshape(3, segments * groups, together)
+    filled = room[1, :, 0].nonzero()[0]  # each group begins with its longest
+    order, length, start = room[:, filled]
+    upper = length[:, ::-1]
+    lower = np.zeros_like(upper)
+    lower[:, 1:] = upper[:, :-1]
     group, cut = np.nonzero(upper > lower)
     lower, steps = lower[group, cut], (upper - lower)[group, cut]
     active = length[group] > lower[:, None]
-    first = start[order][group]
+    first = start[group]
     first = np.where(active, first, first[:, :1]) + lower[:, None]
     number = np.repeat(np.arange(len(steps)), steps)
     step = np.arange(len(number)) - np.repeat(np.cumsum(steps) - steps, steps)
-    return _Part(
+    segment = filled[group] // groups
+    last = np.searchsorted(segment, np.arange(segments), side="right")
+    slot = np.concatenate([[0], np.cumsum(steps * together)])
+    table = np.empty((segments, 3), np.int64)
+    table[:, 1] = last
+    table[1:, 0], table[:1, 0] = last[:-1], 0
+    table[:, 2] = slot[table[:, 0]]
+    return _Sorted(
+        table=table,
         lengths=steps,
         rows=np.where(active, order[group], -1).ravel(),
         starts=first.ravel(),
