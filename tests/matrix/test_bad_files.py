@@ -95,6 +95,7 @@ BAD = {
     "smtx of decimals": (("a.smtx", "1, 3, 1\n0 1.0\n0"), ["line 2", "'1.0'", "row offsets"]),
     "smtx negative": (("a.smtx", "1, 3, 1\n0 1\n-1"), ["line 3", "'-1'", "column indices"]),
     "smtx binary": (("a.smtx", "\0\u00ff"), ["line 1", r"\x00", "whole numbers"]),
+    "smtx form feed": (("a.smtx", "1, 3, 1\n0 1\x0c\n0"), ["line 2", r"\x0c", "row offsets"]),
     "smtx two sizes": (("a.smtx", "1, 3\n0 1\n0"), ["line 1", "2 numbers", "three"]),
     "smtx cut": (("a.smtx", "2, 3, 2\n0 1"), ["line 2", "2 numbers", "3, as line 1 has 2 rows"]),
     "smtx cut later": (("a.smtx", "2, 3, 2\n0 1 2\n1"), ["line 3", "1 numbers", "2, as line 1"]),

@@ -96,7 +96,7 @@ def _numbers(text: Text, line: int, most: int) -> Int64[np.ndarray, " n"]:
         ended = not piece or piece.endswith("\n")
         words = rest + piece.encode("latin-1").translate(_BLANKS)
         if words.translate(None, b"0123456789 "):
-            odd = next(word for word in words.split() if not word.isdigit())
+            odd = next(word for word in words.split(b" ") if word.strip(b"0123456789"))
             got = f"{odd[:20].decode('ascii', 'backslashreplace')!r} among {_WHAT[line - 1]}"
             allowed = "whole numbers from 0 up, with blanks or commas between"
             raise bad_file(text.path, got=got, allowed=allowed, fix=_FIX, line=line)
