@@ -1,6 +1,6 @@
 """Block-sparse matrix products and always-sparse training for PyTorch."""
 
-from sparsetile import matrix, nn, ops, train
+from sparsetile import matrix, models, nn, ops, prune, train
 from sparsetile._version import __version__
 from sparsetile.matrix import (
     BSR,
@@ -38,10 +38,12 @@ __all__ = [
     "load",
     "load_pattern",
     "matrix",
+    "models",
     "nn",
     "ops",
     "pattern_from_dense",
     "pattern_of",
+    "prune",
     "random_pattern",
     "save",
     "scatter_blocks",

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize, prune
+from torch.nn.utils import parametrize
 
 
 def unmasked(model: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
@@ -21,11 +21,14 @@ def unmasked(model: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
         The copy, and the masks by the names of the weights, true where a value is kept.
 
     Examples:
+        >>> from torch.nn.utils import prune
         >>> layer = prune.l1_unstructured(nn.Linear(4, 4), "weight", amount=0.5)
         >>> plain, masks = unmasked(nn.Sequential(layer))
         >>> list(plain.state_dict()), int(masks["0.weight"].sum())
         (['0.bias', '0.weight'], 8)
     """
+    from torch.nn.utils import prune
+
     memo: dict[int, Any] = {}
     for module in model.modules():
         for name in _pruned(module):
@@ -50,6 +53,8 @@ def unmasked(model: nn.Module) -> tuple[nn.Module, dict[str, Tensor]]:
 
 def _pruned(module: nn.Module) -> list[str]:
     """Parameters of a module that `torch.nn.utils.prune` masks."""
+    from torch.nn.utils import prune
+
     names = [name.removesuffix("_orig") for name in module._parameters if name.endswith("_orig")]
     hooked = {
         hook._tensor_name
