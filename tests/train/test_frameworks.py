@@ -1,5 +1,6 @@
 """Trainers attach in one line to other people's loops: small real runs whose patterns move."""
 
+import math
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -193,11 +194,11 @@ def sparse(make):
     return sparsify_(make(), density=0.25, blocksize=4)
 
 
-def hf_trainer(model, folder, save="no", **options):
+def hf_trainer(model, folder, save="no", batch=4, **options):
     import transformers
 
     args = transformers.TrainingArguments(
-        str(folder), max_steps=STEPS, per_device_train_batch_size=4, learning_rate=1e-2,
+        str(folder), max_steps=STEPS, per_device_train_batch_size=batch, learning_rate=1e-2,
         gradient_accumulation_steps=2, report_to=[], disable_tqdm=True, use_cpu=True,
         logging_strategy="no", save_strategy=save, save_steps=3, seed=3,
         dataloader_pin_memory=False,
@@ -213,6 +214,17 @@ def test_hugging_face_trainer_with_its_own_optimizer(make, tmp_path):
     hf.train()
     assert trainer.step_count == STEPS
     moved_at(trainer, [2, 4, 6], before, hf.model)
+
+
+def test_a_hugging_face_run_by_epochs_has_the_steps_that_the_page_counts(tmp_path):
+    hf = hf_trainer(sparse(gpt2), tmp_path, batch=10)
+    hf.args.max_steps, hf.args.num_train_epochs = -1, 1.5
+    per_epoch = -(-len(hf.get_train_dataloader()) // hf.args.gradient_accumulation_steps)
+    steps = math.ceil(hf.args.num_train_epochs * per_epoch)
+    trainer = DynSparse(total_steps=steps, updates=5).attach(hf.model, hf.create_optimizer())
+    hf.train()
+    assert trainer.step_count == steps == 6
+    assert [update.step for update in trainer.history] == [2, 3, 4, 5]
 
 
 def test_hugging_face_trainer_with_an_optimizer_of_ours(tmp_path):
