@@ -24,7 +24,9 @@ def save_dense(model: Any, folder: Path) -> None:
     from safetensors.torch import save_file
 
     save_file(model.state_dict(), folder / "model.safetensors", {"format": "pt"})
-    model.config.save_pretrained(folder)
+    config = copy.deepcopy(model.config)
+    config.architectures = [type(model).__name__]
+    config.save_pretrained(folder)
 
 
 def load(folder: Path, dtype: torch.dtype | None = None) -> nn.Module:
