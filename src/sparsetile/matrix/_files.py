@@ -39,13 +39,11 @@ _WRITERS: dict[str, Callable[[BufferedIOBase, BSR | Pattern], None]] = {
 def load(path: str | os.PathLike[str], blocksize: int | tuple[int, int] | None = None) -> BSR:
     r"""Read a matrix from a file; the suffix of its name says how.
 
-    | suffix | what it holds |
-    |---|---|
-    | `.mtx`, `.mtx.gz` | Matrix Market: coordinate, array; real, integer, pattern; any symmetry |
-    | `.smtx`, `.smtx.gz` | a pattern of the Deep Learning Matrix Collection |
-    | `.npz` | what `scipy.sparse.save_npz` wrote: CSR, CSC, BSR, COO or DIA |
-    | `.pt` | what `torch.save` wrote: one sparse or dense tensor, a BSR or a Pattern |
-    | `.safetensors` | what `save` wrote |
+    - `.mtx`, `.mtx.gz`: Matrix Market (coordinate, array; real, integer, pattern; any symmetry).
+    - `.smtx`, `.smtx.gz`: a pattern of the Deep Learning Matrix Collection.
+    - `.npz`: what `scipy.sparse.save_npz` wrote (CSR, CSC, BSR, COO or DIA).
+    - `.pt`: what `torch.save` wrote (one sparse or dense tensor, a BSR or a Pattern).
+    - `.safetensors`: what `save` wrote.
 
     Duplicates are summed. Explicit zeros stay; of a dense matrix only what is not zero is taken. A
     pattern gives ones, in float64. Matrix Market's numbers are float64, its integers int64; the
