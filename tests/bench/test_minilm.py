@@ -7,6 +7,7 @@ import zipfile
 
 import pytest
 import torch
+from onnx.reference import ReferenceEvaluator
 
 from sparsetile.bench._errors import CommandError
 from sparsetile.bench.minilm import METHODS, TIERS, _contenders, _peak, _sentences, _wheel
@@ -112,11 +113,8 @@ def test_models_come_back_from_files_and_their_bytes_are_counted(tiny, tmp_path)
 
 
 def test_the_onnx_graph_computes_what_the_model_does(tiny):
-    onnx = pytest.importorskip("onnx.reference")
     tokens = torch.randint(3, 256, (2, 9), generator=torch.Generator().manual_seed(0))
-    (found,) = onnx.ReferenceEvaluator(onnx_bytes(tiny.model)).run(
-        None, {"input_ids": tokens.numpy()}
-    )
+    (found,) = ReferenceEvaluator(onnx_bytes(tiny.model)).run(None, {"input_ids": tokens.numpy()})
     right = _contenders.call_of(tiny.model)(tokens)
     torch.testing.assert_close(torch.from_numpy(found), right, atol=1e-4, rtol=1e-4)
 

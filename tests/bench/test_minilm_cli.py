@@ -161,7 +161,9 @@ def test_minilm_is_a_model_that_prune_knows(cli, monkeypatch, tmp_path):
     from sparsetile.bench.minilm._files import save_dense
 
     tiny = subject(real=False).model
-    save_dense(BertModel(tiny.config).eval(), tmp_path)
+    whole = BertModel(tiny.config).eval()
+    whole.config.architectures = ["BertModel"]
+    save_dense(whole, tmp_path)
     monkeypatch.setattr(minilm, "minilm_folder", lambda: tmp_path)
     monkeypatch.chdir(tmp_path)
     code, _, err = cli("prune", "minilm", "-o", tmp_path / "out", "--blocksize", "4")

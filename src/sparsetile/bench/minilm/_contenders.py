@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -80,8 +81,7 @@ def _bf16(model: nn.Module) -> Run:
 
 
 def _onnxruntime(model: nn.Module) -> Run:
-    import onnxruntime
-
+    onnxruntime: Any = import_module("onnxruntime")
     options: Any = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     # Its threads would spin on when it is another's turn.
